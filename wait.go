@@ -501,7 +501,7 @@ func (w *waiter) seat(ctx context.Context, before time.Time, d Decision, ahead u
 	if d.Allowed {
 		wait = d.Delay
 	}
-	if t := w.terms; t != nil && t.alone() && w.part.cost <= t.capacity && !d.Banned { // a ban delays no start that is later
+	if t := w.terms; t != nil && t.alone() && w.part.cost <= t.capacity && !d.Banned { // a ban does not move later starts
 		if !d.Allowed { // once admitted, it waits until all before it have been served
 			ahead = ahead.Add(uint128.From(uint64(t.capacity - w.part.cost)))
 		}

@@ -88,8 +88,9 @@ func (e *NotGivenError) Error() string {
 // CleanPath returns the path that rules are matched against: decoded once, without empty and
 // dot segments and without a slash at the end; what follows ? is cut off. The error is a
 // [RequestError] for a path that servers read in different ways: one with an encoded or
-// double-encoded separator, a backslash, a semicolon, control characters, dot segments that
-// appear by decoding, or bytes that are not UTF-8. docs/RULES.md has the table.
+// double-encoded separator, a backslash, a semicolon, a #, control characters, dot segments
+// that appear by decoding, or bytes that are not UTF-8; one that does not begin with a slash; and
+// one of more than 8,192 bytes. docs/RULES.md has the table.
 func CleanPath(raw string) (string, error) {
 	clean, reason := match.CleanPath(raw)
 	if reason != "" {

@@ -76,7 +76,7 @@ func newOverrideSet() *overrideSet {
 	return &overrideSet{newShared[*customerPlan](overridetable.New()), newShared[string](overridetable.New())}
 }
 
-// A shared has a value for each of millions of pairs of texts, few of which differ. A table
+// A shared has a value for each of millions of pairs of texts. Few of the values differ. A table
 // has a number for each pair, and values the value of each number. Reading takes no lock.
 type shared[T any] struct {
 	table  *overridetable.Table

@@ -142,7 +142,8 @@ func (p *Policy) together(ctx context.Context, all []place, more []int64) (d sti
 	return d, lacks, nil
 }
 
-// fits returns how much of what is to be taken before a request can pass with it at one moment.
+// fits returns how much of more, the units that others take before a request, could pass together with the
+// request at one moment.
 func fits(all []place, more []uint128.Int) []int64 {
 	fit := make([]int64, len(all))
 	for i, one := range all {
@@ -155,7 +156,7 @@ func fits(all []place, more []uint128.Int) []int64 {
 	return fit
 }
 
-// afterwards makes an answer for what fits one for all units, and returns a bit for each place where some
+// afterwards extends the answer d from the units that fit at one moment to all units, and returns a bit for each place where some
 // are above the capacity of a limit.
 func (p *Policy) afterwards(d *stint.Decision, all []place, more []uint128.Int) (lacks uint64) {
 	told, least := stint.Wait(0), stint.Wait(0)
@@ -180,7 +181,7 @@ func (p *Policy) afterwards(d *stint.Decision, all []place, more []uint128.Int) 
 	case stint.Never:
 		return lacks
 	case told:
-		d.RetryAfter = 0 // of one limit that knows better
+		d.RetryAfter = 0 // the wait of a single limit, for which least is exact
 	}
 	d.RetryAfter = max(d.RetryAfter, least)
 	return lacks

@@ -308,7 +308,7 @@ func (d *Pending) End(ctx context.Context, whole bool) error {
 	_ = d.reserves(0)
 	d.tell(ctx)
 	if d.compressed && d.Reads() {
-		return ErrCompressed
+		return errors.Join(err, ErrCompressed)
 	}
 	return err
 }

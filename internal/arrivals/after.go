@@ -27,7 +27,7 @@ type Algorithm interface {
 type Outlook struct {
 	First time.Duration // the wait until they pass together
 	Reset time.Duration // the wait until nothing is in use
-	Edge  bool          // if First is above 0, this limit has room from then on: no other, and no ban, decides
+	Edge  bool          // First is this limit's own wait, not that of another limit or of a ban
 }
 
 // After returns the least wait until the last of all units passes, if the first of them, as many as fits,

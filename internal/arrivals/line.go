@@ -84,7 +84,7 @@ type line struct {
 	put       []*Waiter   // waiters to wake once the line is not busy; some stand aside
 	pending   uint128.Int // cost of the waiters in here
 	beside    uint128.Int // cost of requests that ask now and do not wait
-	costs     tally       // the same, by the numbers of stands
+	costs     tally       // pending, by the numbers of stands
 	epoch     uint64      // counts what held waiters give back, and their starts
 	busy      bool
 	stuck     bool          // the first of here was denied, so those behind it must wait
@@ -249,8 +249,8 @@ func (ln *line) charge(s *stand) {
 	ln.costs.add(s.number, cost)
 }
 
-// number gives a stand its number in line.costs. Numbers of those who have left are used again
-// once they are the most.
+// number gives a stand its number in line.costs. Once more than half of
+// the numbers are of waiters who have left, all stands are numbered anew.
 func (ln *line) number(s *stand) {
 	if len(ln.costs) > 2*(len(ln.here)+len(ln.elsewhere))+64 {
 		ln.renumber()
@@ -258,7 +258,7 @@ func (ln *line) number(s *stand) {
 	s.number = ln.costs.next()
 }
 
-// renumber numbers the stands that are not held by their arrival.
+// renumber numbers the stands in here and in elsewhere by arrival. Held waiters have no numbers.
 func (ln *line) renumber() {
 	ln.costs, ln.pending = nil, uint128.Int{}
 	all := slices.Concat(ln.here, ln.elsewhere)
@@ -351,8 +351,8 @@ func (ln *line) stir() {
 	}
 }
 
-// Old reports whether what is in use may come back by the numbers of limits from before a change. From when
-// a request passes, it comes back by the new ones, and that may be sooner than an answer says.
+// Old reports whether what is in use may come back by the numbers of limits from before a change. Once a
+// request has passed, it comes back by the new numbers, and that may be sooner than an answer said.
 func (ls *Lines) Old() bool {
 	old := ls.old.Load()
 	return old != 0 && time.Now().UnixNano() < old
@@ -402,7 +402,7 @@ func (ls *Lines) RoomMade(at Place) {
 func (ln *line) roomMade() {
 	ln.again = true
 	if w := ln.here.first(); w != nil {
-		w.due, w.aside = time.Time{}, false // opens holds until it has asked
+		w.due, w.aside = time.Time{}, false // opens stays valid until it has asked
 		w.wake()
 	}
 }

@@ -62,7 +62,7 @@ type Waiter struct {
 	admitted bool
 	looked   bool // it has had its turn to look ahead
 	seated   bool // it knows that it must wait
-	aside    bool // it asks once those to which it yields have asked
+	aside    bool // it asks after the waiters to which it yields
 	out      bool // it has left its lines
 }
 
@@ -114,9 +114,9 @@ func (w *Waiter) Join(by Asker, lacks uint64, parts ...Part) bool {
 // Age returns how long ago the waiter joined.
 func (w *Waiter) Age() time.Duration { return time.Since(w.since) }
 
-// Free returns how long ago a request under several limits could have passed at the earliest: since it
-// joined, and since something was given back without which it, or one before it, would not pass. The
-// limits say since when they have room by their states as these are now.
+// Free returns how long ago a request under several limits could have passed at the earliest: not before
+// it joined, and not before units came back that it, or a waiter ahead of it, needs. Since when the limits
+// have room is worked out from their present states.
 func (w *Waiter) Free() time.Duration {
 	order.Lock()
 	defer order.Unlock()
@@ -221,7 +221,7 @@ func (w *Waiter) next(seat bool) (s step, due time.Time) {
 }
 
 // fallIn puts w back behind those who came before it and have no room where it had some, and reports
-// whether there are any. Only one that would ask now does so: what it had heard is lost.
+// whether there are any. w must be about to ask the store, since it forgets what the store said before.
 func (w *Waiter) fallIn() (behind bool) {
 	for i := range w.stands {
 		s := &w.stands[i]
@@ -412,7 +412,7 @@ func (w *Waiter) try(ctx context.Context, due time.Time) error {
 }
 
 // yields returns for how long w leaves its room to waiters that came before it, and a bit for each
-// part at which it does; 0 and 0 if it leaves room to nobody. Such a waiter has room there, and needs
+// part at which it does; 0 and 0 if it leaves room to nobody. The earlier waiter has room there, and needs
 // it when its other parts let it pass. w yields only if it would pass by itself, but not beside them,
 // and until there is room for all, or they hold it back no more.
 func (w *Waiter) yields(ctx context.Context) (later time.Duration, to uint64, err error) {
@@ -608,7 +608,7 @@ func (w *Waiter) Before(part int) Count {
 }
 
 // Before returns [Count].Cost at the place of each part of a request that would join now, with the
-// units that one with room there is to take soon. What it holds back for a time is free again then.
+// units that the first of elsewhere is to take soon. What that one holds back for a time only is not counted.
 func Before(parts []Part) []uint128.Int {
 	costs := make([]uint128.Int, len(parts))
 	order.Lock()

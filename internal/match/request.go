@@ -209,9 +209,9 @@ func PlainPath(path string) bool {
 
 // CleanPath returns the path against which rules are matched: decoded once, without empty segments,
 // dot segments, a slash at the end, and a query. It returns a reason for a path that servers read
-// differently: it has an encoded or double-encoded separator, a backslash, a semicolon, control
-// characters, dot segments that appear by decoding, or bytes that are not UTF-8. docs/RULES.md has
-// the table.
+// differently: it has an encoded or double-encoded separator, a backslash, a semicolon, a #, control
+// characters, dot segments that appear by decoding, or bytes that are not UTF-8; it does not begin
+// with a slash; or it has more than 8,192 bytes. docs/RULES.md has the table.
 func CleanPath(raw string) (clean, reason string) {
 	if PlainPath(raw) {
 		return raw, ""

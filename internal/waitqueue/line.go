@@ -24,7 +24,7 @@ const (
 	Kept Return = iota
 	// ByLine is a place that the line gives back, by its reservation.
 	ByLine
-	// ByWaiter is a place that the request settles that was charged for it, once
+	// ByWaiter is a place that only the request settles that was charged for it, after
 	// it has left the line, wherever it started: it was charged elsewhere too,
 	// or its caller has the reservation.
 	ByWaiter
@@ -84,8 +84,8 @@ func (w *Waiter[T]) Wake() {
 
 // A Line is the waiters of one key and the places they wait for. Its zero value
 // is ready. It has no lock of its own. Joining, starting and giving up take
-// constant time, unless requests of different costs wait together: then giving
-// up takes time in proportion to those that wait, up to a bound.
+// constant time, unless requests of different costs wait together: then joining
+// takes time in proportion to those that wait, and giving up too, up to a bound.
 type Line[T any] struct {
 	// Span returns how long units take at the limit's pace, rounded up. Without
 	// it a request only moves up to a place that was charged at its cost or

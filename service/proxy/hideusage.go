@@ -10,7 +10,7 @@ import (
 )
 
 // mostChunk bounds an event that may be the chunk with usage, in bytes. A longer event passes as it
-// comes.
+// comes, unless one write has all of it.
 const mostChunk = 16 << 10
 
 // A hidingWriter takes the chunk that the client has not asked for out of a stream. It holds an event

@@ -313,7 +313,7 @@ func (r *run) note(format string, args ...any) {
 	r.out.Notes = append(r.out.Notes, fmt.Sprintf(format, args...))
 }
 
-// slowest returns how long the limit that remembers longest does, and the label
+// slowest returns the longest time for which any limit remembers a request, and the label
 // of its rule.
 func slowest(all ...*policy.Rules) (longest time.Duration, label string) {
 	for _, rules := range all {

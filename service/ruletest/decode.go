@@ -361,7 +361,7 @@ func (d *decoder) attributes(n *rulesfile.Node) map[string]string {
 }
 
 // derive adds the parameters and cookies that rules look at where they stand in the path and
-// in header.cookie, as a request has them. It returns for what the request is refused.
+// in header.cookie, as a request has them. It returns why the request is refused.
 func (d *decoder) derive(n *rulesfile.Node, attributes map[string]string) error {
 	var servers httplimit.Ambiguous
 	fault := servers.Check(d.file.Rules.Rules, request.Described(attributes).Request())
