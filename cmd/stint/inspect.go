@@ -172,6 +172,8 @@ func ruleText(b *strings.Builder, r *operate.Rule, at time.Time) {
 		mark = "DENIED"
 	case r.Unknown:
 		mark = "not known"
+	case r.ReserveOnly:
+		mark = "refused unless reserved"
 	}
 	why, ends := r.Why, "no rule after it is tried"
 	if len(r.Where) > 0 {

@@ -59,8 +59,11 @@ type Rule struct {
 	Missing   bool     `json:"missing,omitzero"`
 	Denied    bool     `json:"denied"`
 	// Unknown reports whether it is not known if the rule denies, since the store does not answer.
-	Unknown bool    `json:"unknown,omitzero"`
-	Limits  []Limit `json:"limits"`
+	Unknown bool `json:"unknown,omitzero"`
+	// ReserveOnly reports whether requests that match the rule are refused here unless they are
+	// reserved, since one of its limits is in flight.
+	ReserveOnly bool    `json:"reserve_only,omitzero"`
+	Limits      []Limit `json:"limits"`
 	// Override is the override of the key; null if it has none.
 	Override *rulesapi.Override `json:"override"`
 	// Denials are those of the last minutes; null if none are known.
@@ -216,10 +219,25 @@ func hide(all []policy.Standing, file []*rulesfile.Rule) {
 	}
 }
 
-// verdict says in a sentence whether a request would be denied now. Of a rule that may match it
+// verdict says in a sentence or two whether a request would be denied now.
+func verdict(s *Story) string {
+	var names []string
+	for i := range s.Rules {
+		if r := &s.Rules[i]; r.ReserveOnly && !r.Denied {
+			names = append(names, r.Rule)
+		}
+	}
+	text := byLimits(s)
+	if len(names) == 0 || s.Denied {
+		return text
+	}
+	return "Refused here where rule " + oneOf(names) + " holds, since it has a limit in flight, unless the request is reserved (/v1/reserve, STINT.RESERVE). For a reservation: " + text
+}
+
+// byLimits says what the limits say. Of a rule that may match it
 // says so: the rule's Where has the conditions. It does not say that the request passes while
 // attributes are unknown.
-func verdict(s *Story) string {
+func byLimits(s *Story) string {
 	var own, others []string // rules that deny if they match: the client's own count, or everyone
 	var unknown []string
 	for i := range s.Rules {
@@ -289,6 +307,7 @@ func (s *Service) rule(ctx context.Context, at *policy.Standing) Rule {
 		l := limitOf(&at.Limits[i])
 		r.Denied, r.Unknown = r.Denied || l.Denied, r.Unknown || unknown(&at.Limits[i])
 		r.Limits = append(r.Limits, l)
+		r.ReserveOnly = r.ReserveOnly || !r.Shadow && at.Limits[i].Limit.InFlight() && s.o.Source.ReservesOnly()
 	}
 	r.Unknown = r.Unknown && !r.Denied
 	if at.Err != nil {

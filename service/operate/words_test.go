@@ -49,6 +49,7 @@ func TestVerdict(t *testing.T) {
 		want  string
 	}{
 		{operate.Story{Rules: []operate.Rule{rule("site", false, false)}}, "Passes now."},
+		{operate.Story{Rules: []operate.Rule{rule("site", false, false), {Rule: "api", ReserveOnly: true}}}, "Refused here where rule api holds, since it has a limit in flight, unless the request is reserved (/v1/reserve, STINT.RESERVE). For a reservation: Passes now."},
 		{operate.Story{Rules: []operate.Rule{rule("site", false, true)}, LeftOut: left}, "Passes as far as is known. What rule site says is not known: the store does not answer."},
 		{operate.Story{Rules: []operate.Rule{rule("login", true, false, "path is /login"), rule("site", false, true)}}, "Denied where rule login matches. What rule site says is not known: the store does not answer."},
 		{operate.Story{Rules: []operate.Rule{rule("site", false, true), rule("api", true, false)}}, "Denied now by rule api."},

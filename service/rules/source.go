@@ -201,6 +201,10 @@ func (s *Source) notify(err error) {
 // maxLogged is how many warnings or changes are logged at a time.
 const maxLogged = 20
 
+// ReservesOnly reports whether requests under limits in flight are refused here unless they are
+// reserved: other calls do not say when a request ends.
+func (s *Source) ReservesOnly() bool { return s.o.By&request.Serve != 0 }
+
 // warn logs warnings, and changed settings that wait for a restart.
 func (s *Source) warn(f *File) {
 	for i, w := range f.Warnings {
@@ -210,7 +214,7 @@ func (s *Source) warn(f *File) {
 		}
 		s.o.Log.Warn("rules: "+w.Reason, "file", cmp.Or(s.path, s.name), "line", w.Line, "column", w.Column, "rule", w.Rule, "hint", w.Hint)
 	}
-	if names := f.Rules.File().InFlight(""); s.o.By&request.Serve != 0 && len(names) > 0 {
+	if names := f.Rules.File().InFlight(""); s.ReservesOnly() && len(names) > 0 {
 		s.o.Log.Warn("rules: /v1/reserve and STINT.RESERVE hold requests to limits in flight; all else here refuses what they match, since it does not learn when a request ends",
 			"file", cmp.Or(s.path, s.name), "rules", strings.Join(names[:min(len(names), maxLogged)], ", "))
 	}

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/stint-dev/stint/internal/wording"
 	"github.com/stint-dev/stint/policy"
 
 	"github.com/stint-dev/stint/service/rules"
@@ -66,6 +67,8 @@ func (d *Editor) keyIn(f *rules.File, rule string, c Customer) (string, error) {
 		return "", &InputError{"key", fmt.Errorf("empty: the key of rule %s is made of %s", rule, strings.Join(names, ", "))}
 	case isHash(c.Key):
 		return c.Key, nil
+	case len(names) == 1 && namedBy(c.Key, names[0]):
+		return "", &InputError{"key", fmt.Errorf("%q: write only what is behind the =; a value that begins so is given as --attribute %s=VALUE", wording.Shorten(c.Key), names[0])}
 	case len(names) == 1:
 		return d.keyOf(f.Rules, rule, policy.Map{names[0]: c.Key})
 	case policy.Tag(c.Key) != c.Key:
@@ -96,6 +99,14 @@ func (d *Editor) keyOf(r *policy.Rules, rule string, attrs policy.Map) (string, 
 		return "", &InputError{"key", err}
 	}
 	return key, nil
+}
+
+// namedBy reports whether a key is written as NAME=VALUE with the name of its attribute, such as
+// header.x-api-key=a or x-api-key=a.
+func namedBy(key, attribute string) bool {
+	name, _, ok := strings.Cut(key, "=")
+	_, last, _ := strings.Cut(attribute, ".")
+	return ok && name != "" && (policy.AttributeName(name) == attribute || strings.EqualFold(name, last))
 }
 
 func orNothing(names []string) string {

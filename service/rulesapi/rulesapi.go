@@ -361,6 +361,15 @@ func consequences(usual []*policy.RuleLimit, o *rulesource.Override) string {
 	if anew, _ := without(own, rule); len(anew) > 0 {
 		parts = append(parts, "These begin with nothing used, since "+variant(usual)+" has none of that kind and period: "+strings.Join(anew, ", ")+".")
 	}
+	for _, l := range rule {
+		if at := counterpart(l, own); at >= 0 && owes(own[at]) < l.Debt() {
+			parts = append(parts, fmt.Sprintf("What responses cost above what was reserved is charged down to a debt of %d in place of %d: write debt %[2]d to keep that.", owes(own[at]), l.Debt()))
+		}
+	}
+	held := func(l stint.Limit) bool { return l.InFlight() }
+	if slices.ContainsFunc(own, held) && !slices.ContainsFunc(rule, held) {
+		parts = append(parts, "/v1/check, /auth and Envoy's protocol refuse this customer from now on, since they do not learn when a request ends.")
+	}
 	return strings.Join(parts, " ")
 }
 
@@ -368,7 +377,7 @@ func consequences(usual []*policy.RuleLimit, o *rulesource.Override) string {
 // those whose counterpart gives less, with it.
 func without(limits, others []stint.Limit) (texts, less []string) {
 	for _, l := range limits {
-		at := slices.IndexFunc(others, func(o stint.Limit) bool { return o.WithName("").ID() == l.WithName("").ID() })
+		at := counterpart(l, others)
 		switch {
 		case at < 0:
 			texts = append(texts, l.String())
@@ -378,6 +387,14 @@ func without(limits, others []stint.Limit) (texts, less []string) {
 	}
 	return texts, less
 }
+
+// counterpart returns the index of the limit of the same kind and period; -1 if there is none.
+func counterpart(l stint.Limit, others []stint.Limit) int {
+	return slices.IndexFunc(others, func(o stint.Limit) bool { return o.WithName("").ID() == l.WithName("").ID() })
+}
+
+// owes returns how many units below empty a bucket can be.
+func owes(l stint.Limit) int64 { return cmp.Or(l.Debt(), l.Capacity()) }
 
 // unknownRule returns an error that lists the existing rules.
 func unknownRule(name string, names []string) error {

@@ -76,7 +76,7 @@ func TestDesk(t *testing.T) {
 func TestKey(t *testing.T) {
 	db := dbtest.Open(t, "sqlite:"+filepath.Join(t.TempDir(), "a.db"), rulesdb.Options{})
 	d := rulesapi.New(db, rules.Decode, nil)
-	text := `{"rules": [{"name": "one", "key": ["ip"], "limits": ["5/m"]}, {"name": "two", "key": ["ip", "user"], "limits": ["5/m"]}, {"name": "all", "key": [], "limits": ["5/m"]}]}`
+	text := `{"rules": [{"name": "one", "key": ["ip"], "limits": ["5/m"]}, {"name": "two", "key": ["ip", "user"], "limits": ["5/m"]}, {"name": "all", "key": [], "limits": ["5/m"]}, {"name": "token", "key": ["header.x-api-key"], "limits": ["5/m"]}]}`
 	if _, err := d.Publish(t.Context(), 0, rulesdb.Revision{Name: "a.json", Document: []byte(text)}); err != nil {
 		t.Fatal(err)
 	}
@@ -103,6 +103,10 @@ func TestKey(t *testing.T) {
 		{"two", rulesapi.Customer{Key: "anna"}, "", true},
 		{"all", rulesapi.Customer{}, "", false},
 		{"all", rulesapi.Customer{Key: "anna"}, "", true},
+		{"token", rulesapi.Customer{Key: "a=b"}, "a=b", false},
+		{"token", rulesapi.Customer{Key: "Header.X-Api-Key=a"}, "", true},
+		{"token", rulesapi.Customer{Key: "X-Api-Key=a"}, "", true},
+		{"token", rulesapi.Customer{Attributes: []string{"header.x-api-key=x-api-key=a"}}, "x-api-key=a", false},
 		{"none", rulesapi.Customer{Key: "anna"}, "", true},
 	}
 	for _, test := range tests {

@@ -71,7 +71,7 @@ function tell(node, attributes, fail, fine) {
     if (ended) return;
     fine();
     put(verdict, s.verdict);
-    verdict.className = `verdict ${s.verdict.startsWith("Denied") || s.rules.some((r) => r.unknown && !r.shadow) ? "bad" : "good"}`;
+    verdict.className = `verdict ${/^(Denied|Refused)/.test(s.verdict) || s.rules.some((r) => r.unknown && !r.shadow) ? "bad" : "good"}`;
     const notKnown = s.left_out.slice(0, 5).map((l) => `${l.rule} (${l.missing.join(", ")})`).join("; ");
     put(left, `Rules of ${s.version.name.split("/").at(-1)}${s.version.revision ? `, revision ${s.version.revision}` : ""}.` +
       (notKnown ? ` Not known, for want of an attribute: ${notKnown}${s.left_out.length > 5 ? ` and ${s.left_out.length - 5} more` : ""}.` : "") +
@@ -114,8 +114,8 @@ function card(r, done) {
   return {
     node,
     set(r) {
-      put(tag, r.denied ? (r.shadow ? "would be denied: shadow" : r.where?.length ? "may be denied" : "denied") : r.unknown ? "not known" : r.shadow ? "shadow" : "passes");
-      tag.className = `tag ${r.denied || r.unknown ? "bad" : "good"}`;
+      put(tag, r.denied ? (r.shadow ? "would be denied: shadow" : r.where?.length ? "may be denied" : "denied") : r.unknown ? "not known" : r.reserve_only ? "refused unless reserved" : r.shadow ? "shadow" : "passes");
+      tag.className = `tag ${r.denied || r.unknown || r.reserve_only ? "bad" : "good"}`;
       put(why, `${r.why}${r.where?.length ? `; where ${r.where.join(", ")}` : ""}${r.ends ? `; ${r.where?.length ? "where it matches, " : ""}no rule after it is tried` : ""}${r.store_error ? `. The store: ${r.store_error}` : ""}`);
       keep(limits, r.limits, (l) => `${l.label} ${l.variant ?? ""}`, meter, (e, l) => {
         const share = l.capacity > 0 && l.used !== null ? Math.min(100, (l.used / l.capacity) * 100) : l.denied ? 100 : 0;
