@@ -229,6 +229,9 @@ func (r *Request) wait(ctx context.Context, ttl time.Duration) (*Reservation, er
 			return nil, &WaitError{Decision: d, parts: true}
 		}
 	}
+	if p := r.parts[0]; len(r.parts) == 1 && ttl == 0 {
+		return nil, p.limiter.Wait(ctx, p.key, p.cost)
+	}
 	w, stands := &waiter{request: r, ttl: ttl}, make([]arrivals.Part, len(r.parts))
 	for i, p := range r.parts {
 		stands[i] = p.stand()

@@ -233,7 +233,8 @@ func (l *Limiter) SetLimits(limits ...Limit) error {
 	if err := b.Change(limits...); err != nil {
 		return err
 	}
-	l.lines.EveryRoomMade(l.stand(old).capacity, old.drains)
+	now := l.stand(old)
+	l.lines.EveryRoomMade(now.capacity, old.drains, now.faster(old))
 	return nil
 }
 

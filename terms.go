@@ -1,6 +1,7 @@
 package stint
 
 import (
+	"cmp"
 	"math"
 	"time"
 
@@ -14,7 +15,7 @@ import (
 type terms struct {
 	limits   []Limit
 	capacity int64         // the least capacity of the limits
-	drains   time.Duration // in which all that their buckets and queues can hold comes back
+	drains   time.Duration // in which all that their buckets and queues can hold comes back, from the greatest debt
 	queue    bool          // a leaky_queue is among them
 	counts   bool          // a limit has count_denied
 	bans     bool          // a denial begins a ban
@@ -27,7 +28,8 @@ func termsOf(limits []Limit) *terms {
 			t.capacity = c
 		}
 		if l.spec.Algorithm.Takes(meter.Burst) {
-			t.drains = max(t.drains, arrivals.Longest(l, l.Algorithm()))
+			owes := arrivals.Units(l, uint128.From(uint64(cmp.Or(l.Debt(), l.Capacity()))))
+			t.drains = max(t.drains, satmath.Duration(satmath.AddInt64(uint64(arrivals.Longest(l, l.Algorithm())), uint64(owes))))
 		}
 		t.queue = t.queue || l.spec.Algorithm.Queues()
 		t.counts = t.counts || l.spec.CountDenied
@@ -57,6 +59,15 @@ func (t *terms) refill(d time.Duration) (least int64) {
 
 // alone reports whether a leaky_queue is the only limit.
 func (t *terms) alone() bool { return t.queue && len(t.limits) == 1 }
+
+// faster reports whether the pace of a leaky_queue is above that of old terms.
+func (t *terms) faster(old *terms) bool {
+	if !t.alone() || !old.alone() {
+		return false
+	}
+	a, b := t.limits[0].spec, old.limits[0].spec
+	return uint128.Mul(uint64(a.Period), uint64(b.Count)).Less(uint128.Mul(uint64(b.Period), uint64(a.Count)))
+}
 
 // pace returns a function that says how long units take under the queue, rounded up; nil if
 // there are other limits.

@@ -237,8 +237,8 @@ func TestWaitLowerFaster(t *testing.T) {
 	}
 }
 
-// TestQueueRaised: those who have a start under a leaky_queue start earlier under a faster one, and nobody who
-// comes later starts before them.
+// TestQueueRaised: those who have a start under a leaky_queue start earlier under a faster one, as soon as its
+// pace says, and nobody who comes later starts before them.
 func TestQueueRaised(t *testing.T) {
 	for _, to := range []string{"3/1s leaky_queue burst 5", "10/1s leaky_queue burst 5", "30/1s leaky_queue burst 20"} {
 		synctest.Test(t, func(t *testing.T) {
@@ -265,4 +265,60 @@ func TestQueueRaised(t *testing.T) {
 			}
 		})
 	}
+	for _, burst := range []int64{5, 6, 20} { // the queue and who waits beside it is full, nearly, or not
+		for name, wait := range map[string]func(l *stint.Limiter) error{
+			"Wait": func(l *stint.Limiter) error { return l.Wait(bg, "k", 1) },
+			"All":  func(l *stint.Limiter) error { return stint.All(l.Key("k")).Wait(bg) },
+		} {
+			synctest.Test(t, func(t *testing.T) {
+				l := limiterOf(t, fmt.Sprintf("1/1s leaky_queue burst %d", burst))
+				var all sync.WaitGroup
+				began, starts := time.Now(), make([]time.Duration, 9)
+				for i := range starts {
+					all.Go(func() {
+						if err := wait(l); err != nil {
+							t.Error(err)
+						}
+						starts[i] = time.Since(began)
+					})
+					synctest.Wait()
+				}
+				time.Sleep(200 * ms)
+				if limit, err := stint.Parse(fmt.Sprintf("2/1s leaky_queue burst %d", burst)); err != nil || l.SetLimits(limit) != nil {
+					t.Fatal(err)
+				}
+				all.Wait()
+				for i, got := range starts[1:] {
+					if want := 600*ms + time.Duration(i)*500*ms; (got - want).Abs() > want/100 {
+						t.Errorf("%s, burst %d: waiter %d starts after %v, want %v", name, burst, i+1, got, want)
+					}
+				}
+			})
+		}
+	}
+}
+
+// TestDebtAfterChange: what is owed from before a change drains by the numbers from before; no deadline is
+// refused meanwhile that can be met.
+func TestDebtAfterChange(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := limiterOf(t, "10/100s burst 3")
+		_, r, err := l.Reserve(bg, "k", 3, time.Minute)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := r.Settle(bg, 6); err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		if limit, err := stint.Parse("10000/100s burst 1"); err != nil || l.SetLimits(limit) != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(31 * time.Second)
+		ctx, stop := context.WithDeadline(bg, began.Add(56*time.Second))
+		defer stop()
+		if err := l.Wait(ctx, "k", 1); err != nil || time.Since(began) > 52*time.Second {
+			t.Errorf("%v after %v", err, time.Since(began))
+		}
+	})
 }

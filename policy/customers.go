@@ -267,7 +267,7 @@ func (r *Replacement) Commit() error {
 // line: they may have room now.
 func (c *customers) changed() {
 	c.some.Store(true)
-	c.policy.lines.EveryRoomMade(math.MaxInt64, math.MaxInt64)
+	c.policy.lines.EveryRoomMade(math.MaxInt64, math.MaxInt64, false)
 }
 
 // override gives a key under a rule what an override says.

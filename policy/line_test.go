@@ -689,3 +689,49 @@ func TestWaitLowered(t *testing.T) {
 		})
 	}
 }
+
+// TestNewcomerAfterChange: those ahead who came before a change go by the limits from before, and are not
+// counted by the new ones: a request that may wait long enough is not denied.
+func TestNewcomerAfterChange(t *testing.T) {
+	file := func(limit string) string { return `{"rules":[{"name":"r","key":["ip"],"limits":["` + limit + `"]}]}` }
+	attrs := policy.Map{"ip": "192.0.2.7"}
+	for name, change := range map[string]func(t *testing.T, p *policy.Policy) *policy.Policy{
+		"rules": func(t *testing.T, p *policy.Policy) *policy.Policy {
+			next, err := p.Reload(made.Rules(t, file("5/3s fixed_window")))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return next
+		},
+		"override": func(t *testing.T, p *policy.Policy) *policy.Policy {
+			if err := p.SetOverride("r", "192.0.2.7", policy.Override{Limits: []stint.Limit{made.Limit(t, "5/3s fixed_window")}}); err != nil {
+				t.Fatal(err)
+			}
+			return p
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := made.Policy(t, memstore.New(memstore.Options{}), made.Rules(t, file("20/3s fixed_window")), policy.Options{})
+				var all sync.WaitGroup
+				wait := func(p *policy.Policy, cost int64, most time.Duration) {
+					all.Go(func() {
+						var r policy.Result
+						if _, err := p.Wait(t.Context(), attrs, cost, most, &r); err != nil || !r.Decision.Allowed && cost == 1 { // 20 are more than the override
+							t.Errorf("cost %d: allowed %v, %v, retry after %v", cost, r.Decision.Allowed, err, r.Decision.RetryAfter)
+						}
+					})
+					synctest.Wait()
+				}
+				var r policy.Result
+				if err := p.Decide(t.Context(), attrs, 20, &r); err != nil || !r.Decision.Allowed {
+					t.Fatal(err)
+				}
+				wait(p, 20, time.Hour)
+				time.Sleep(time.Millisecond)
+				wait(change(t, p), 1, 10*time.Second)
+				all.Wait()
+			})
+		})
+	}
+}

@@ -67,6 +67,7 @@ type Lines struct {
 	n       atomic.Int64 // len(byPlace); a caller that reads 0 needs no lock
 	old     atomic.Int64 // until when limits from before a change may be in force, in ns since 1970; 0 for none
 	byPlace map[Place]*line
+	changed time.Time // when limits have changed last
 }
 
 // A line has the waiters of one place. Those in here have no room, as far as is known. Those in
@@ -361,8 +362,8 @@ func (ls *Lines) Old() bool {
 // EveryRoomMade is [Lines.RoomMade] for every place where somebody waits, under limits that may have
 // changed. A waiter that needs more than capacity asks the store at once, wherever in its line it
 // stands, and so hears that it can never pass. Within drains, all that is in use comes back by the numbers
-// from before.
-func (ls *Lines) EveryRoomMade(capacity int64, drains time.Duration) {
+// from before. faster says that a leaky_queue has a faster pace now: held waiters ask anew.
+func (ls *Lines) EveryRoomMade(capacity int64, drains time.Duration, faster bool) {
 	until := time.Now().UnixNano()
 	ls.old.Store(max(ls.old.Load(), until+min(int64(drains), math.MaxInt64-until)))
 	if ls.Empty() {
@@ -370,12 +371,16 @@ func (ls *Lines) EveryRoomMade(capacity int64, drains time.Duration) {
 	}
 	order.Lock()
 	defer order.Unlock()
+	ls.changed = time.Now()
 	for _, ln := range ls.byPlace {
 		for _, s := range slices.Concat(ln.here, ln.elsewhere) {
 			if s.cost > capacity {
 				s.over = true
 				s.waiter.wake()
 			}
+		}
+		if faster && ln.held.Len() > 0 {
+			ln.disband()
 		}
 		ln.made = time.Now()
 		ln.roomMade()

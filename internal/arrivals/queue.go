@@ -64,8 +64,6 @@ func (ln *line) assign(w *Waiter, a Answer, now time.Time) {
 	}
 	if ln.held.Len() == 0 {
 		ln.look, ln.looked = ln.again, now // the store's answer may lack room that was made meanwhile
-	} else if end, unit := ln.held.End(); a.Place.Start.Add(unit / 2).Before(end) {
-		ln.look = true // by limits that have changed, those held start earlier, too
 	}
 	w.admitted, ln.held.Span = true, a.Span
 	ln.held.Join(&w.held, *a.Place, now)
@@ -98,21 +96,20 @@ func (ln *line) lookHeld(ctx context.Context) {
 	if err != nil {
 		return // the held waiters keep their starts
 	}
+	newcomer := time.Now().Add(delay)
 	order.Lock()
 	defer order.Unlock()
-	ln.disband(time.Now().Add(delay))
-}
-
-// disband puts the held waiters back in front of those in here, in order, if a newcomer would start
-// before the last of them ends: then the store has charged less than their places. The places go
-// back to the store.
-func (ln *line) disband(newcomer time.Time) {
 	if ln.held.Len() == 0 {
 		return
 	}
-	if end, unit := ln.held.End(); !newcomer.Add(unit / 2).Before(end) { // half a unit, since calls take time
-		return
+	if end, unit := ln.held.End(); newcomer.Add(unit / 2).Before(end) { // half a unit, since calls take time
+		ln.disband() // the store has charged less than their places
 	}
+}
+
+// disband puts the held waiters back in front of those in here, in order. Their places go back to the
+// store before anybody asks it for the line.
+func (ln *line) disband() {
 	ln.stuck = false
 	for _, h := range ln.held.Disband() {
 		w := h.Of.(*Waiter)
@@ -145,16 +142,24 @@ func (w *Waiter) tidy(ctx context.Context) {
 }
 
 // release gives back the places that the line no longer needs, then lets other waiters ask the store
-// for the line. A place that cannot be given back stays charged.
+// for the line.
 func (ln *line) release(ctx context.Context) {
+	ln.giveBack(ctx, func() {
+		ln.busy = false
+		ln.stir()
+		ln.drop()
+	})
+}
+
+// giveBack gives back the places that the line no longer needs, then calls then with the lock. A place
+// that cannot be given back stays charged. The caller has set busy.
+func (ln *line) giveBack(ctx context.Context, then func()) {
 	var end time.Time
 	for {
 		order.Lock()
 		id, keep, ok := ln.surplus()
 		if !ok {
-			ln.busy = false
-			ln.stir()
-			ln.drop()
+			then()
 			order.Unlock()
 			return
 		}

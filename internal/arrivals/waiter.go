@@ -371,6 +371,11 @@ func (w *Waiter) try(ctx context.Context, due time.Time) error {
 	if ctx.Err() != nil {
 		ctx = context.WithoutCancel(ctx) // due at the deadline
 	}
+	for i := range w.stands {
+		if s := &w.stands[i]; s.asked {
+			s.line.giveBack(ctx, func() {})
+		}
+	}
 	later, to, err := w.yields(ctx)
 	if err != nil {
 		return err
@@ -626,9 +631,14 @@ func Before(parts []Part) []uint128.Int {
 	return costs
 }
 
-// before counts those of here with a number below n.
+// before counts those of here with a number below n: none while the first of them has come before the last
+// change of the limits, since it may ask by others than w.
 func (ln *line) before(n int) Count {
-	c := Count{Cost: ln.costs.below(n), Quiet: !ln.busy, epoch: ln.epoch}
+	c := Count{Quiet: !ln.busy, epoch: ln.epoch}
+	if len(ln.here) > 0 && !ln.here[0].waiter.since.After(ln.lines.changed) {
+		return c
+	}
+	c.Cost = ln.costs.below(n)
 	if len(ln.here) > 0 && ln.here[0].asked && ln.here[0].number < n {
 		c.Cost = c.Cost.Sub(uint128.From(uint64(ln.here[0].cost)))
 	}
