@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -161,12 +162,41 @@ func TestAskUsage(t *testing.T) {
 	}
 }
 
+// A writesRecorder keeps each write apart.
+type writesRecorder struct {
+	*httptest.ResponseRecorder
+	writes []string
+}
+
+func (w *writesRecorder) Write(p []byte) (int, error) {
+	w.writes = append(w.writes, string(p))
+	return len(p), nil
+}
+
+// TestHidePasses: comments, which keep connections alive, pass as they come; the chunk is left out behind a
+// byte order mark, and where the server says that nothing is compressed.
+func TestHidePasses(t *testing.T) {
+	chunk := "data: " + askedChunk + "\n\n"
+	for _, c := range []struct{ in, want []string }{
+		{[]string{": a\n", ": b", "\r\n:\r", "data: 1\n", "\n"}, []string{": a\n", ": b\r\n", ":\r", "data: 1\n\n"}},
+		{[]string{": a\n" + chunk, ": b\n", chunk, "data: 1\n\n"}, []string{": b\n", "data: 1\n\n"}},
+		{[]string{"\ufeff" + chunk, "data: 1\n\n"}, []string{"data: 1\n\n"}},
+	} {
+		w := &writesRecorder{ResponseRecorder: httptest.NewRecorder()}
+		w.Header().Set("Content-Type", "text/event-stream")
+		w.Header().Set("Content-Encoding", "identity")
+		if proxy.HideUsage(w, c.in...); !slices.Equal(w.writes, c.want) {
+			t.Errorf("%q: the client got %q, want %q", c.in, w.writes, c.want)
+		}
+	}
+}
+
 // TestHideAtAnyCut cuts streams, with each way to end lines, at each two places: what is left out is
 // the chunk, to the byte.
 func TestHideAtAnyCut(t *testing.T) {
 	for _, end := range []string{"\n", "\r\n", "\r"} {
-		want := strings.ReplaceAll(someChunks+endOfChunk, "\n", end)
-		text := strings.ReplaceAll(someChunks+"data: "+askedChunk+"\n\n"+endOfChunk, "\n", end)
+		want := strings.ReplaceAll(": a\n\n: b\n"+someChunks+endOfChunk, "\n", end)
+		text := strings.ReplaceAll(": a\n\n: b\n"+someChunks+"data: "+askedChunk+"\n\n"+endOfChunk, "\n", end)
 		for first := range len(text) {
 			for second := first; second < len(text); second++ {
 				w := httptest.NewRecorder()

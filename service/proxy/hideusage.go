@@ -14,7 +14,8 @@ import (
 const mostChunk = 16 << 10
 
 // A hidingWriter takes the chunk that the client has not asked for out of a stream. It holds an event
-// only until the event is whole. It stands outside the guard, which has read the chunk by then.
+// only until the event is whole, but for comments before its first field, which keep connections alive.
+// It stands outside the guard, which has read the chunk by then.
 type hidingWriter struct {
 	http.ResponseWriter
 	on     bool   // the proxy has asked for usage
@@ -31,7 +32,8 @@ func (w *hidingWriter) WriteHeader(status int) {
 	if w.on && !w.begun && status >= http.StatusOK {
 		h := w.Header()
 		w.begun = true
-		w.stream = strings.HasPrefix(strings.ToLower(h.Get("Content-Type")), "text/event-stream") && h.Get("Content-Encoding") == ""
+		coding := h.Get("Content-Encoding")
+		w.stream = strings.HasPrefix(strings.ToLower(h.Get("Content-Type")), "text/event-stream") && (coding == "" || strings.EqualFold(coding, "identity"))
 		if w.stream {
 			h.Del("Content-Length")
 		}
@@ -68,6 +70,9 @@ func (w *hidingWriter) Write(p []byte) (int, error) {
 		}
 		w.long, begin = false, at
 	}
+	if !w.long {
+		begin += comments(all[begin:])
+	}
 	if w.long = w.long || len(all)-begin > mostChunk; w.long {
 		begin = len(all)
 	}
@@ -76,6 +81,20 @@ func (w *hidingWriter) Write(p []byte) (int, error) {
 		return 0, err
 	}
 	return len(p), nil
+}
+
+// comments returns the length of the whole lines of comment at the beginning of p.
+func comments(p []byte) (n int) {
+	for n < len(p) && p[n] == ':' {
+		i := bytes.IndexAny(p[n:], "\r\n")
+		if i < 0 || p[n+i] == '\r' && n+i+1 == len(p) { // a line feed may follow
+			return n
+		}
+		if n += i + 1; p[n-1] == '\r' && p[n] == '\n' {
+			n++
+		}
+	}
+	return n
 }
 
 func (w *hidingWriter) pass(p []byte) error {
@@ -158,6 +177,7 @@ func isUsage(event []byte) bool {
 		return false
 	}
 	var data []byte
+	event = bytes.TrimPrefix(event, []byte("\ufeff")) // of the first one
 	for line := range bytes.FieldsFuncSeq(event, func(r rune) bool { return r == '\r' || r == '\n' }) {
 		if rest, ok := bytes.CutPrefix(line, []byte("data:")); ok {
 			data = append(append(data, rest...), '\n')
