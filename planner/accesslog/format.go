@@ -176,7 +176,8 @@ func candidates(lines [][]byte, o *Options) []Format {
 	for _, s := range shapes {
 		all = append(all, Format{Name: s.name, parser: s.parsed.parser, o: o, fixed: true, others: s.parsed.attributes()})
 	}
-	if heading := headingOf(lines); newTable(heading, o) != nil {
+	heading := headingOf(lines)
+	if t, ok := newTable(heading, o).(*table); ok && t.twice == "" {
 		comma, columns, _ := readHeading(heading)
 		name := map[byte]string{'\t': "TSV", ' ': "W3C"}[comma]
 		if name == "" {
@@ -299,6 +300,9 @@ var array = regexp.MustCompile(`^\[\s*(\{|$)`)
 func fielded(lines [][]byte, o *Options) string {
 	text := bytes.TrimLeft(lines[0], " \t")
 	fields := fieldsOf(lines)
+	if t, ok := newTable(headingOf(lines), o).(*table); ok && t.twice != "" {
+		return fmt.Sprintf("a table with two columns %s, of which readers take one or the other: take one out, or rename it", t.twice)
+	}
 	whole := json.Valid(text) && text[0] == '{'
 	switch comma, columns, ok := readHeading(headingOf(lines)); {
 	case whole && len(fields) > 1 && !slices.ContainsFunc(fields[1:], func(f string) bool { return !strings.HasPrefix(f, fields[0]+".") }):

@@ -499,12 +499,14 @@ func TestJoinedLines(t *testing.T) {
 
 func TestDetectRefuses(t *testing.T) {
 	for name, sample := range map[string]string{
-		"binary":       "\x7fELF\x00\x01\n\x02",
-		"text":         "Call me Ishmael.\nSome years ago\n",
-		"a JSON list":  "[1,2]\n[3]\n",
-		"no time":      `{"ip":"192.0.2.1"}` + "\n",
-		"no time here": "ip,path\n192.0.2.1,/\n",
-		"mostly bad":   `192.0.2.1 - - [17/May/2015:10:05:03 +0000] "GET / HTTP/1.1" 200 5` + "\nx\ny\nz\n",
+		"binary":         "\x7fELF\x00\x01\n\x02",
+		"text":           "Call me Ishmael.\nSome years ago\n",
+		"a JSON list":    "[1,2]\n[3]\n",
+		"no time":        `{"ip":"192.0.2.1"}` + "\n",
+		"c-ip twice":     "#Fields: date time c-ip cs-uri-stem c-ip\n2024-03-05 12:00:00 10.0.0.1 / 192.0.2.1\n",
+		"two columns ip": "time,ip,path,ip\n2024-03-05T12:00:00Z,10.0.0.1,/,192.0.2.1\n",
+		"no time here":   "ip,path\n192.0.2.1,/\n",
+		"mostly bad":     `192.0.2.1 - - [17/May/2015:10:05:03 +0000] "GET / HTTP/1.1" 200 5` + "\nx\ny\nz\n",
 	} {
 		if f, err := accesslog.Detect([]byte(sample), accesslog.Options{Attributes: all}); err == nil {
 			t.Errorf("%s: taken as %s", name, f.Name)

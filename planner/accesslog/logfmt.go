@@ -64,6 +64,9 @@ func (p *logfmt) Parse(line []byte, r *Record) error {
 	if line = bytes.TrimSpace(line); len(line) == 0 {
 		return ErrSkip
 	}
+	if bytes.HasPrefix(line, repeats) {
+		return errShape
+	}
 	p.begin(line, r)
 	p.keys = p.keys[:0]
 	pairs, others := 0, 0

@@ -254,6 +254,9 @@ func (t *texts) Parse(line []byte, r *Record) error {
 	if len(line) == 0 {
 		return ErrSkip
 	}
+	if bytes.HasPrefix(line, repeats) {
+		return errShape
+	}
 	r.clear()
 	rest, ok := line, false
 	var date []byte

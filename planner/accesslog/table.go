@@ -15,6 +15,7 @@ type table struct {
 	comma    byte
 	marked   bool // lines that begin with # are no requests
 	columns  []column
+	twice    string // a column that counts and stands there twice
 	calendar calendar
 	options  *Options
 	scratch  []byte
@@ -84,6 +85,9 @@ func (t *table) bind(names, fields []string, c column) bool {
 		for i, name := range names {
 			if name == field && !t.columns[i].wanted {
 				t.columns[i] = c
+				if slices.Contains(names[i+1:], name) {
+					t.twice = name
+				}
 				return true
 			}
 		}
@@ -99,8 +103,13 @@ func (t *table) Parse(line []byte, r *Record) error {
 		}
 		return ErrSkip
 	}
-	if t.columns == nil {
+	switch {
+	case t.columns == nil:
 		return errColumns
+	case t.twice != "":
+		return errTwice
+	case bytes.HasPrefix(line, repeats):
+		return errShape
 	}
 	r.clear()
 	t.scratch = t.scratch[:0]
@@ -146,8 +155,8 @@ func (t *table) head(line []byte) {
 		return
 	}
 	t.heading, t.columns = string(line), nil
-	if p := newTable(line, t.options); p != nil {
-		t.columns = p.(*table).columns
+	if p, ok := newTable(line, t.options).(*table); ok {
+		t.columns, t.twice = p.columns, p.twice
 	}
 }
 

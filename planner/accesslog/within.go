@@ -4,8 +4,27 @@ import (
 	"bytes"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 )
+
+// repeated matches what syslog daemons write for a line that came again and again, with how often it came.
+var repeated = regexp.MustCompile(`\bmessage repeated ([0-9]{1,9}) times(?:: \[|["\\]|\s*$)`)
+
+// repeats begins such a line of rsyslog, which holds the line that came again.
+var repeats = []byte("message repeated ")
+
+// Repeated returns how many lines a line stands for, or 0 if it does not say.
+func Repeated(line []byte) (all int64) {
+	if !bytes.Contains(line, repeats) {
+		return 0
+	}
+	for _, m := range repeated.FindAllSubmatch(line, -1) {
+		n, _ := strconv.ParseInt(string(m[1]), 10, 64) // nine digits are always a number
+		all += n
+	}
+	return all
+}
 
 // asked matches a request line, and fieldName a name of a field in JSON or logfmt.
 var (
@@ -26,9 +45,12 @@ var lastNames = func() map[string]int {
 }()
 
 // within reports whether a line that is no request has one in it, as where something has wrapped it: a request line,
-// or the fields of at least two attributes of a request. What nginx writes of an error names the request too,
-// and is none.
+// the fields of at least two attributes of a request, or how often a line was repeated. What nginx
+// writes of an error names the request too, and is none.
 func within(line []byte) bool {
+	if Repeated(line) > 0 {
+		return true
+	}
 	line = bytes.ReplaceAll(line, []byte{'\\'}, nil)
 	if asked.Match(line) && !bytes.Contains(line, []byte(", client: ")) {
 		return true
