@@ -71,7 +71,7 @@ func (r *reading) logs(add finder) {
 		if in.about.Error != "" {
 			add("not_whole", true, "%s was not read to its end (%s): its last requests are missing, and with them perhaps its peak", in.about.Name, in.about.Error)
 		}
-		if in.cut {
+		if in.cut > 0 {
 			add("cut_off", false, "%s ends in the middle of a line: it is cut off, or still being written", in.about.Name)
 		}
 		if in.about.NULs > 0 {
@@ -253,10 +253,13 @@ func (r *reading) farOff(add finder) {
 	}
 }
 
-// unreadable reports that too many lines could not be read. As in the sample by which the format
-// was recognised, nearly all must be readable.
+// unreadable reports that too many lines could not be read, or that these may hold too many requests. As in the
+// sample by which the format was recognised, nearly all must be readable.
 func (r *reading) unreadable(add finder) {
-	if t := &r.tally; t.bad > max(t.lines/20, 1) {
+	t := &r.tally
+	if all := t.lines - t.bad + t.lost; t.bad <= max(t.lines/20, 1) && t.lost > max(all/20, 1) {
+		add("unreadable", true, "%s of all requests may be in lines that could not be read, such as the first above: what they would say is missing. Bring each to a line of its own", share(t.lost, all))
+	} else if t.bad > max(t.lines/20, 1) {
 		add("unreadable", true, "%s of all lines could not be read, such as the first above: what they would say is missing. If they are in another format, take them apart", share(t.bad, t.lines))
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"time"
-	"unicode/utf8"
 
 	"github.com/stint-dev/stint/planner/accesslog"
 )
@@ -21,7 +20,8 @@ type input struct {
 	written   time.Time // when the file was last written; zero if unknown
 	about     FileReport
 	size      int64
-	cut       bool // the last line is cut off and cannot be read
+	cut       int64   // requests that the last line may hold, which is cut off and cannot be read
+	least     measure // of the lines at the beginning that can be read
 }
 
 // A block is some lines of a log, and the requests in them.
@@ -54,30 +54,8 @@ type tallied struct {
 	lines, bad, aside, outside, unmatched, costless int64
 	lost                                            int64 // requests that bad lines may hold
 	subsecond                                       int64 // lines with a time finer than a second
-	cut                                             bool  // the last line is cut off and cannot be read
+	cut                                             int64 // those of the last line, if that is cut off
 	examples                                        []string
-}
-
-// requestBytes is more than the lines of most requests have.
-const requestBytes = 512
-
-// held returns how many requests a line that cannot be read may hold: one for every requestBytes begun, or as many
-// as there are ends of objects before another, or of request lines.
-func held(line []byte) int64 {
-	n := 1 + len(line)/requestBytes
-	if packed(line) {
-		n += len(line) * mostPacked / requestBytes
-	}
-	objects := 1 + bytes.Count(line, []byte("}{")) + bytes.Count(line, []byte("} {"))
-	return int64(max(n, objects, bytes.Count(line, []byte(" HTTP/"))))
-}
-
-// mostPacked is how many times shorter a packed log may be.
-const mostPacked = 50
-
-// packed reports whether a line may be a piece of packed bytes: it is no text.
-func packed(line []byte) bool {
-	return !utf8.Valid(line) && bytes.ContainsFunc(line, func(r rune) bool { return r < ' ' && r != '\t' && r != '\r' && r != 0x1b })
 }
 
 // mostExamples is how many unreadable lines are shown.
@@ -104,6 +82,7 @@ type worker struct {
 	parser    accesslog.Parser
 	extractor *extractor
 	record    accesslog.Record
+	least     measure
 
 	detail accesslog.Parser // reads the attributes of carried
 	whole  accesslog.Record
@@ -118,7 +97,7 @@ const (
 
 func newWorker(q *extraction, in *input) *worker {
 	return &worker{
-		parser: in.format.Parser(), extractor: q.extractor(),
+		parser: in.format.Parser(), extractor: q.extractor(), least: in.least,
 		record: accesslog.Record{Values: make([][]byte, len(q.attributes), len(q.attributes)+apart)},
 		detail: in.format.With(carrying).Parser(),
 		whole:  accesslog.Record{Values: make([][]byte, len(carrying), len(carrying)+apart)},
@@ -134,13 +113,17 @@ func (w *worker) parse(b *block) {
 	r := &w.record
 	for len(text) > 0 {
 		if nuls := len(text) - len(bytes.TrimLeft(text, "\x00")); nuls > 0 {
-			own.tally.skip(text[:nuls], errNULs)
+			own.tally.skip(text[:nuls], errNULs, &w.least)
 		}
 		var line []byte
 		line, text = accesslog.Line(text)
 		if err := w.parser.Parse(line, r); err != nil {
-			own.tally.skip(line, err)
-			own.tally.cut = text == nil && own.tally.bad > 0
+			if lost := own.tally.skip(line, err, &w.least); text == nil {
+				own.tally.cut = lost
+				if held(line, new(measure)) > 1 { // it is more than the beginning of one request
+					own.tally.cut = min(lost, 1)
+				}
+			}
 			continue
 		}
 		own.tally.lines++
@@ -185,21 +168,23 @@ func (w *worker) find(to *harvest) {
 
 var errNULs = errors.New("NUL bytes, where a log was cut in place: what stood there is lost")
 
-// skip counts a line that is no request.
-func (t *tallied) skip(line []byte, err error) {
+// skip counts a line that is no request, and returns how many requests it may hold.
+func (t *tallied) skip(line []byte, err error, least *measure) (lost int64) {
 	if errors.Is(err, accesslog.ErrAside) {
 		t.lines++
 		t.aside++
 	}
 	if errors.Is(err, accesslog.ErrSkip) {
-		return
+		return 0
 	}
+	lost = held(line, least)
 	t.lines++
 	t.bad++
-	t.lost += held(line)
+	t.lost += lost
 	if len(t.examples) < mostExamples {
 		t.examples = append(t.examples, fmt.Sprintf("%v: %s", err, accesslog.Excerpt(line)))
 	}
+	return lost
 }
 
 // inspect opens a log, recognises its format and finds its first time.
@@ -217,5 +202,6 @@ func inspect(from *source, q *extraction, o *Options) (*input, error) {
 	in.about = FileReport{Name: file.Name, Format: in.format.Name, NULs: file.NULs}
 	in.forwarded = file.Has(in.format, "header.x-forwarded-for")
 	in.first, _ = file.Times(in.format.Parser(), len(q.attributes))
+	in.least = leastOf(in.head, in.format.Parser(), len(q.attributes))
 	return in, nil
 }

@@ -113,9 +113,11 @@ func (r *Report) Partial() bool {
 type LogReport struct {
 	Files []FileReport `json:"files"`
 	Lines int64        `json:"lines"`
-	// Bad is how many lines could not be read; Examples shows the first of them.
-	Bad      int64    `json:"bad"`
-	Examples []string `json:"bad_examples"`
+	// Bad is how many lines could not be read, and BadRequests how many requests they may hold; Examples shows the
+	// first of them.
+	Bad         int64    `json:"bad"`
+	BadRequests int64    `json:"bad_requests"`
+	Examples    []string `json:"bad_examples"`
 	// Aside is how many lines the server wrote about itself, such as errors.
 	Aside int64 `json:"no_requests,omitempty"`
 	// Outside is how many requests were before From or after To. Unmatched did not meet the
@@ -310,7 +312,7 @@ func (w *run) testify(ctx context.Context, report *Report) error {
 
 func (w *run) logReport(cut bool) LogReport {
 	l := LogReport{
-		Files: []FileReport{}, Lines: w.tally.lines, Bad: w.tally.bad, Aside: w.tally.aside, Examples: append([]string{}, w.tally.examples...),
+		Files: []FileReport{}, Lines: w.tally.lines, Bad: w.tally.bad, BadRequests: w.tally.lost, Aside: w.tally.aside, Examples: append([]string{}, w.tally.examples...),
 		Outside: w.tally.outside, Unmatched: w.tally.unmatched, Ignored: w.excluded,
 		Reordered: w.reordered, Missing: map[string]int64{},
 		Requests: w.requests, Clients: w.counted(), Interrupted: cut, Memory: w.clients.bytes(),

@@ -149,7 +149,11 @@ func (l *LogReport) text(b *strings.Builder) {
 		wrap(b, "", fmt.Sprintf("%s had no %s: %s stands for it", wording.Count(l.Missing[name], "request"), name, missing))
 	}
 	if l.Bad > 0 {
-		wrap(b, "", fmt.Sprintf("%s could not be read (%s), such as", wording.Count(l.Bad, "line"), share(l.Bad, l.Lines)))
+		hold := ""
+		if l.BadRequests > l.Bad {
+			hold = fmt.Sprintf(" and may hold %s", wording.Count(l.BadRequests, "request"))
+		}
+		wrap(b, "", fmt.Sprintf("%s could not be read (%s)%s, such as", wording.Count(l.Bad, "line"), share(l.Bad, l.Lines), hold))
 		for _, e := range l.Examples {
 			b.WriteString("  " + clip(e, lineWidth-2) + "\n")
 		}

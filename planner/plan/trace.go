@@ -45,7 +45,7 @@ func TraceOf(ctx context.Context, o Options, client string, most int) (*Trace, e
 // attributes, nil for a value that a line lacks. The values are valid during the call. It ignores
 // the options for keys, limits and choices. The findings are about the logs alone: where one stops
 // a proposal, do not trust the requests. Unread is how many requests the lines that could not be read
-// may hold, one for every 512 bytes begun or more, apart from the last line of a log that is cut off.
+// may hold, rather too many than too few, apart from the last line of a log that is cut off.
 func Requests(ctx context.Context, o Options, attributes []string, each func(at int64, values [][]byte) error) (found []Finding, unread int64, err error) {
 	r, err := readAll(ctx, &o, attributes)
 	if err != nil {
@@ -68,9 +68,7 @@ func Requests(ctx context.Context, o Options, attributes []string, each func(at 
 	}
 	unread = r.tally.lost
 	for _, in := range r.inputs {
-		if in.cut {
-			unread--
-		}
+		unread -= in.cut
 	}
 	return found, unread, nil
 }
