@@ -77,7 +77,9 @@ func FoundBy(globs, narrow, exprs []string, anyCase bool) (f Found) {
 	if !anyCase && !slices.ContainsFunc(globs, func(g string) bool { return !only(g, cleanPath) }) {
 		f.Less = f.All
 	}
-	f.More = slices.ContainsFunc(globs, func(g string) bool { return !only(g, cleanPath) && !only(g, slashPath) })
+	f.More = slices.ContainsFunc(globs, func(g string) bool {
+		return !only(g, cleanPath) && (strings.HasSuffix(g, "**/") || !only(g, slashPath))
+	})
 	return f
 }
 
