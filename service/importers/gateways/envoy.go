@@ -50,6 +50,7 @@ func EnvoyLocal(docs []Document) ([]byte, importers.Notes, error) {
 	e := &envoyLocal{converter: newConverter(docs), uses: map[*rulesfile.Node]*envoyFilter{}, bases: map[string][]base{}, ports: map[string]bool{}, named: map[string]bool{}, whole: map[string]bool{}, inner: map[string]bool{"header.x-envoy-downstream-service-cluster": true, "header.x-envoy-downstream-service-node": true}}
 	var managers, alone []node
 	for _, d := range docs {
+		e.unread(d.root)
 		each(d.root, e.others)
 		each(d.root, func(n node) bool {
 			switch config, ok := localRateLimit(n); {
@@ -99,6 +100,22 @@ func EnvoyLocal(docs []Document) ([]byte, importers.Notes, error) {
 	}
 	e.filters()
 	return e.done()
+}
+
+// unread notes the limits in objects of what configures Envoy, but for those of Istio.
+func (e *envoyLocal) unread(object node) {
+	kind := object.get("kind").text()
+	if oneOf(kind, "EnvoyFilter CustomResourceDefinition") {
+		return
+	}
+	each(object.get("spec"), func(n node) bool {
+		for _, f := range n.fields() {
+			if oneOf(f.name, "rateLimit rateLimitPolicy") {
+				e.notes.Lose(f.value.where(), "%s of a %s is NOT KEPT: it is not read", f.name, kind)
+			}
+		}
+		return true
+	})
 }
 
 // patch reads a route with a configuration of the filter that Istio inserts. Istio names

@@ -57,25 +57,21 @@ type server struct{ class, host string }
 // IngressNginx converts the annotations of ingress-nginx.
 func IngressNginx(docs []Document) ([]byte, importers.Notes, error) {
 	c := newConverter(docs)
-	codes := map[string]string{}
+	settings := map[string]node{}
 	var all []*ingress
 	for _, d := range docs {
+		c.fronted(d.root, realIP)
 		if d.root.get("kind").text() == "Ingress" {
 			all = append(all, ingressOf(d.root))
+			continue
 		}
-		if d.root.get("kind").text() == "ConfigMap" { // it may be the controller's
-			for _, f := range d.root.get("data").fields() {
-				if snippetLimits(f.name, f.value) || strings.HasSuffix(f.name, "list-source-range") {
-					c.notes.Lose(f.value.where(), "%s of all Ingresses is NOT KEPT", f.name)
-				}
-				switch name := f.name; {
-				case oneOf(name, "use-proxy-protocol use-forwarded-headers enable-real-ip") && f.value.yes():
-					c.proxied = append(c.proxied, setting{name, f.value})
-				case name == "limit-req-status-code", name == "limit-conn-status-code":
-					codes[name] = f.value.text()
-				}
+		each(d.root, func(n node) bool { // a ConfigMap of the controller, or values of Helm
+			for _, f := range n.fields() {
+				c.controls(f)
+				settings[f.name] = f.value
 			}
-		}
+			return true
+		})
 	}
 	slices.SortStableFunc(all, func(a, b *ingress) int { // as the controller takes them
 		if made := a.age.Compare(b.age); made != 0 || a.age.IsZero() {
@@ -112,24 +108,48 @@ func IngressNginx(docs []Document) ([]byte, importers.Notes, error) {
 		}
 	}
 	for _, a := range c.added {
-		for _, limit := range a.rule.Limits {
-			name := "limit-req-status-code"
-			if strings.HasSuffix(limit, "in flight") {
-				name = "limit-conn-status-code"
-			}
-			if code := cmp.Or(codes[name], "503"); code != "429" {
-				c.notes.Say("", "%s of the controller is %s: a denial is 429 here, unless rules have denied: {status: %s}", name, code, code)
+		c.denials(a.rule.Limits, settings, paths[a.in[0]].of.notes["custom-http-errors"])
+	}
+	return c.done()
+}
+
+// realIP matches the directives of a snippet by which nginx takes clients from what stands in front.
+var realIP = regexp.MustCompile(`\b(set_)?real_ip_\w+`)
+
+// controls notes a setting of the controller that changes limits.
+func (c *converter) controls(f field) {
+	switch {
+	case snippetLimits(f.name, f.value), leads(f.name, f.value.text()), strings.HasSuffix(f.name, "list-source-range"):
+		c.notes.Lose(f.value.where(), "%s of all Ingresses is NOT KEPT", f.name)
+	case oneOf(f.name, "use-proxy-protocol use-forwarded-headers enable-real-ip") && f.value.yes():
+		c.proxied = append(c.proxied, setting{f.name, f.value})
+	}
+}
+
+// denials notes how the controller answers those whom limits of an Ingress with custom-http-errors deny.
+func (c *converter) denials(limits []string, settings map[string]node, own node) {
+	for _, limit := range limits {
+		name := "limit-req-status-code"
+		if strings.HasSuffix(limit, "in flight") {
+			name = "limit-conn-status-code"
+		}
+		code := cmp.Or(settings[name].text(), "503")
+		if code != "429" {
+			c.notes.Say("", "%s of the controller is %s: a denial is 429 here, unless rules have denied: {status: %s}", name, code, code)
+		}
+		for _, errors := range []node{settings["custom-http-errors"], own} {
+			if slices.Contains(strings.Split(strings.ReplaceAll(errors.text(), " ", ""), ","), code) {
+				c.notes.Lose(errors.where(), "custom-http-errors is NOT KEPT for %s: the default backend answers a denial there", code)
 			}
 		}
 	}
-	return c.done()
 }
 
 // spot returns a text for the path, which the first Ingress that has it gets.
 func (p *ingressPath) spot() string {
 	kind := p.kind
-	if kind == "" || p.path == "/" && kind != "Exact" && kind != besidePaths || p.regex {
-		kind = "ImplementationSpecific"
+	if p.regex {
+		kind = ""
 	}
 	return fmt.Sprintf("%q %q %q %s", p.class, p.host, p.path, kind)
 }
@@ -306,6 +326,9 @@ func ordered(all []ingressPath) []ingressPath {
 	}
 	for i := range all {
 		all[i].regex = regex[all[i].server] && all[i].path != ""
+		if all[i].kind == "" || all[i].kind == "ImplementationSpecific" { // as the controller reads it
+			all[i].kind = "Prefix"
+		}
 	}
 	exact := func(p ingressPath) bool { return p.kind == "Exact" && !p.regex }
 	slices.SortStableFunc(all, func(a, b ingressPath) int {
@@ -338,9 +361,6 @@ func ordered(all []ingressPath) []ingressPath {
 		}
 		if a.regex && b.regex {
 			return strings.Compare(b.path, a.path)
-		}
-		if a.kind != b.kind && (a.kind == "Prefix" || b.kind == "Prefix") { // one of /a is a location /a/
-			return strings.Compare(b.kind, a.kind)
 		}
 		return 0
 	})

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -60,11 +61,15 @@ const (
 		retry_after_jitter_max disable_penalty enforce_consumer_groups consumer_groups throttling compound_identifier`
 )
 
+// ofProxies matches the settings by which Kong takes clients from what stands in front.
+var ofProxies = regexp.MustCompile(`(?i)\b(kong_)?(trusted_ips|real_ip_(header|recursive))\b`)
+
 // Kong converts the plugins rate-limiting and rate-limiting-advanced of Kong's
 // declarative configuration.
 func Kong(docs []Document, o KongOptions) ([]byte, importers.Notes, error) {
 	k := &kong{converter: newConverter(docs), o: o, groups: map[string][]string{}, ids: map[string]string{}, off: map[string]bool{}, lacks: map[string]string{}}
 	for _, d := range docs {
+		k.fronted(d.root, ofProxies)
 		k.read(d.root)
 	}
 	k.routes = slices.DeleteFunc(k.routes, func(r kongRoute) bool { return k.off[r.service] })

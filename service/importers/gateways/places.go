@@ -105,6 +105,18 @@ type setting struct {
 	at   node
 }
 
+// fronted notes the settings of [converter.proxied] in names of fields and in texts.
+func (c *converter) fronted(n node, by *regexp.Regexp) {
+	each(n, func(n node) bool {
+		for _, f := range append(n.fields(), field{n.text(), n}) {
+			if name := by.FindString(f.name); name != "" {
+				c.proxied = append(c.proxied, setting{name, f.value})
+			}
+		}
+		return true
+	})
+}
+
 // newConverter returns a converter that has noted the configurations in Secrets and binaryData, which are
 // not read.
 func newConverter(docs []Document) *converter {

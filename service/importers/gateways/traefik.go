@@ -69,6 +69,7 @@ func Traefik(docs []Document) ([]byte, importers.Notes, error) {
 		}
 	}
 	for _, d := range docs {
+		t.fronted(d.root, ofEntries)
 		t.read(d.root)
 	}
 	for _, n := range t.roots {
@@ -273,8 +274,8 @@ func (t *traefik) readFile(n node, provider string) {
 		t.services[s.name+provider] = s.value
 		t.knows(s.value, "middlewares", "loadBalancer", "weighted", "highestRandomWeight", "mirroring", "failover")
 	}
-	for _, e := range n.anyCase("entryPoints").fields() {
-		if p := e.value.anyCase("proxyProtocol"); p.there() {
+	for _, e := range append(n.anyCase("entryPoints").fields(), n.anyCase("ports").fields()...) { // the second in values of Helm
+		if p := e.value.anyCase("proxyProtocol"); p.anyCase("insecure").yes() || len(p.anyCase("trustedIPs").list()) > 0 {
 			t.proxied = append(t.proxied, setting{"proxyProtocol", p})
 		}
 		for _, name := range e.value.anyCase("http", "middlewares").texts() {

@@ -65,6 +65,9 @@ func setLabel(at *rulesfile.Node, name string, value node) {
 // ofLimits matches the words of Traefik's limits.
 var ofLimits = regexp.MustCompile(`(?i)ratelimit|inflightreq|extensionref|traefik\.http\.|[._]http[._]middlewares`)
 
+// ofEntries matches the arguments and variables by which entry points take clients from what stands in front.
+var ofEntries = regexp.MustCompile(`(?i)(traefik_)?entrypoints[._]\S*proxyprotocol`)
+
 // unread notes where words of limits stand in nodes that were not read.
 func (t *traefik) unread(n node) {
 	each(n, func(n node) bool {

@@ -170,10 +170,10 @@ func (n node) text() string {
 	return ""
 }
 
-// yes and no report whether a scalar is true or false, in any case of letters.
-func (n node) yes() bool { return strings.EqualFold(n.text(), "true") }
+// yes and no report whether a scalar is true or false, such as t, 1 and True.
+func (n node) yes() bool { v, _ := strconv.ParseBool(n.text()); return v }
 
-func (n node) no() bool { return strings.EqualFold(n.text(), "false") }
+func (n node) no() bool { v, err := strconv.ParseBool(n.text()); return err == nil && !v }
 
 func (n node) texts() (all []string) {
 	for _, item := range n.list() {

@@ -45,6 +45,7 @@ func TestUnknown(t *testing.T) {
 		return fmt.Sprintf(one, "f", note, host, path, backend) + fmt.Sprintf(one, "l", "nginx.ingress.kubernetes.io/limit-rpm: '1', nginx.ingress.kubernetes.io/limit-burst-multiplier: '0'", limited, "/", "service: {name: s}")
 	}
 	const service = "service: {name: s}"
+	const fronts = once + "    p: {rule: 'PathPrefix(`/`)', service: s, middlewares: [one]}\n---\n"
 	const unknown = "the field some is not known here: NOT KEPT"
 	const unnamed = "are NOT KEPT here: rules cannot name these requests"
 	for name, c := range map[string]struct {
@@ -104,6 +105,21 @@ func TestUnknown(t *testing.T) {
 		"ingress: leads on":           {"ingress", ingress("server-snippet: 'rewrite ^/free /login last;'", "a.example", "a.example", "/free", service), "/ /free", "", "the way of server-snippet is not known here: NOT KEPT"},
 		"ingress: leads on by errors": {"ingress", ingress("configuration-snippet: 'error_page 404 /login;'", "a.example", "a.example", "/free", service), "/ /free", "", "the way of configuration-snippet"},
 		"ingress: leads away":         {"ingress", ingress("configuration-snippet: 'rewrite ^ https://b.example permanent; rewrite ^/a /b break;'", "a.example", "a.example", "/free", service), "/", "/free", ""},
+		"ingress: addresses":          {"ingress", ingress("configuration-snippet: 'set_real_ip_from 10.0.0.0/8;'", "a.example", "a.example", "/free", service), "/", "/free", "ingress.yaml:1: set_real_ip_from is NOT KEPT"},
+		"ingress: addresses of all":   {"ingress", ingress("", "a.example", "a.example", "/free", service) + "{kind: ConfigMap, data: {http-snippet: 'real_ip_header X-Real-IP;'}}", "/", "/free", "ingress.yaml:5: real_ip_header is NOT KEPT"},
+		"ingress: a boolean":          {"ingress", ingress("", "a.example", "a.example", "/free", service) + "{kind: ConfigMap, data: {use-forwarded-headers: T}}", "/", "/free", "use-forwarded-headers is NOT KEPT"},
+		"ingress: Helm":               {"ingress", ingress("", "a.example", "a.example", "/free", service) + "controller: {config: {use-forwarded-headers: '1'}}", "/", "/free", "use-forwarded-headers is NOT KEPT"},
+		"ingress: errors":             {"ingress", ingress("", "a.example", "a.example", "/free", service) + "{kind: ConfigMap, data: {custom-http-errors: '404, 503'}}", "/", "/free", "custom-http-errors is NOT KEPT for 503"},
+		"ingress: other errors":       {"ingress", ingress("", "a.example", "a.example", "/free", service) + "{kind: ConfigMap, data: {custom-http-errors: '404', use-forwarded-headers: f}}", "/", "/free", ""},
+		"ingress: errors of one":      {"ingress", strings.Replace(ingress("", "a.example", "a.example", "/free", service), "limit-rpm:", "custom-http-errors: '503', nginx.ingress.kubernetes.io/limit-rpm:", 1), "/", "/free", "custom-http-errors is NOT KEPT for 503"},
+		"ingress: leads all on":       {"ingress", ingress("", "a.example", "a.example", "/free", service) + "{kind: ConfigMap, data: {server-snippet: 'rewrite ^/login /free last;'}}", "/", "/free", "server-snippet of all Ingresses is NOT KEPT"},
+		"kong: conf":                  {"kong", kong("", "") + "---\ntrusted_ips = 10.0.0.0/8\n", "", "/", "kong.yaml:4: trusted_ips is NOT KEPT"},
+		"kong: variables":             {"kong", kong("", "") + "---\nenv: [{name: KONG_REAL_IP_HEADER, value: X-Real-IP}]\n", "", "/", "KONG_REAL_IP_HEADER is NOT KEPT"},
+		"kong: Helm":                  {"kong", kong("", "") + "---\nenv: {trusted_ips: 10.0.0.0/8}\n", "", "/", "trusted_ips is NOT KEPT"},
+		"traefik: arguments":          {"traefik", fronts + "services: {t: {command: ['--entryPoints.web.proxyProtocol.trustedIPs=10.0.0.1']}}", "/", "", "entryPoints.web.proxyProtocol is NOT KEPT"},
+		"traefik: variables":          {"traefik", fronts + "{kind: Deployment, spec: {env: [{name: TRAEFIK_ENTRYPOINTS_WEB_PROXYPROTOCOL_INSECURE, value: t}]}}", "/", "", "TRAEFIK_ENTRYPOINTS_WEB_PROXYPROTOCOL is NOT KEPT"},
+		"traefik: Helm":               {"traefik", fronts + "ports: {web: {proxyProtocol: {trustedIPs: [10.0.0.1]}}, x: {proxyProtocol: {trustedIPs: [], insecure: false}}}", "/", "", "proxyProtocol is NOT KEPT"},
+		"envoy: an object of others":  {"envoy", routes("path: /x", "\n---\n{kind: BackendTrafficPolicy, spec: {rateLimit: {type: Local}}}"), "/", "", "rateLimit of a BackendTrafficPolicy is NOT KEPT"},
 		"traefik: no service":         {"traefik", "{kind: Middleware, metadata: {name: one}, spec: {rateLimit: {average: 1, period: 1h, burst: 1}}}\n---\n{kind: IngressRoute, metadata: {name: p}, spec: {routes: [{match: 'PathPrefix(`/`)', middlewares: [{name: one}]}]}}\n---\n" + ingress("", "a.example", "c.example", "/free", "resource: {kind: x}"), "/free", "", ""},
 	} {
 		t.Run(name, func(t *testing.T) { frees(t, c.kind, c.text, c.limited, c.free, c.lost) })
