@@ -37,6 +37,7 @@ func (e *env) read(args []string) (line *kong.Context, err error) {
 	line, err = k.Parse(args)
 	if err == nil {
 		preferLine(line)
+		e.line = line
 	}
 	return line, err
 }
@@ -138,8 +139,10 @@ func onlyOnce(line *kong.Context) error {
 	return nil
 }
 
-// warnOfVariables warns of variables of the environment that no flag reads and whose names are
-// nearly those of some that a flag does.
+// ofKubernetes matches a variable that Kubernetes sets for a Service by the name stint or stint-….
+var ofKubernetes = regexp.MustCompile(`^STINT_(\w+_)?(SERVICE_(HOST|PORT\w*)=|PORT(_\d+_[A-Z]+)?=[a-z]+://|PORT_\d+_[A-Z]+_(PROTO|PORT|ADDR)=)`)
+
+// warnOfVariables warns of variables of the environment that no flag reads.
 func (e *env) warnOfVariables(command string, environment []string) {
 	known := make(map[string]bool)
 	for _, n := range e.program.Leaves(false) {
@@ -151,12 +154,14 @@ func (e *env) warnOfVariables(command string, environment []string) {
 	}
 	for _, one := range environment {
 		name, _, _ := strings.Cut(one, "=")
-		if !strings.HasPrefix(name, "STINT_") || known[name] {
+		if !strings.HasPrefix(name, "STINT_") || known[name] || ofKubernetes.MatchString(one) {
 			continue
 		}
+		hint := command + " --help-all names those of each flag"
 		if near := wording.Nearest(name, maps.Keys(known), 3); near != "" {
-			fmt.Fprintf(e.err, "%s: warning: no flag reads $%s: did you mean $%s?\n", command, printable(name), near)
+			hint = "did you mean $" + near + "?"
 		}
+		fmt.Fprintf(e.err, "%s: warning: no flag reads $%s: %s\n", command, printable(name), hint)
 	}
 }
 

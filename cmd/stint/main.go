@@ -12,6 +12,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	_ "time/tzdata" // limits by calendar day work without a zone database
@@ -104,6 +105,7 @@ type env struct {
 	in       io.Reader
 	out, err io.Writer
 	program  *kong.Application // with all its commands
+	line     *kong.Context     // the command line
 	helpAll  bool              // the help shows all flags
 }
 
@@ -169,10 +171,10 @@ func run(ctx context.Context, args []string, in io.Reader, out, errs io.Writer) 
 		return exitUsage
 	}
 	at := line.Selected()
-	if at.Name == "serve" || at.Name == "proxy" || at.Name == "doctor" {
+	if slices.Contains(serving, at.Name) {
 		e.warnOfVariables(at.FullPath(), os.Environ())
 	}
-	if err = onlyOnce(line); err == nil {
+	if err = e.checkFlags(line); err == nil {
 		err = at.Target.Addr().Interface().(command).Run(e)
 	}
 	if err == nil {

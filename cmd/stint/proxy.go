@@ -75,7 +75,7 @@ func (c *proxyCmd) Run(e *env) (err error) {
 	defer stop()
 	defer func() { err = unlessStopped(ctx, err) }()
 	defer setGCHeadroom()()
-	c.by, c.operators = request.Proxy, c.Admin
+	c.by, c.from, c.operators = request.Proxy, e.from, c.Admin
 	upstream, err := c.upstream()
 	if err != nil {
 		return err

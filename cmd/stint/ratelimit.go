@@ -174,7 +174,9 @@ func (c *ratelimitCmd) serve() ([]string, error) {
 		set("--rls-headers", "draft06")
 	}
 	set("--store", store)
-	set("--store-prefix", c.Redis.Prefix)
+	if store != "" {
+		set("--store-prefix", c.Redis.Prefix)
+	}
 	return args, nil
 }
 

@@ -67,7 +67,7 @@ func (c *serveCmd) Run(e *env) (err error) {
 	if err := c.check(); err != nil {
 		return err
 	}
-	c.by, c.operators = request.Serve, c.Admin
+	c.by, c.from, c.operators = request.Serve, e.from, c.Admin
 	logger := c.logger(e)
 	if c.Demo {
 		if err := c.fill(ctx, logger); err != nil {

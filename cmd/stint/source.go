@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -56,8 +57,9 @@ type sourceFlags struct {
 	warnFlags      `embed:""`
 	otlpFlags      `embed:""`
 
-	by        request.Interfaces // the interfaces that requests come by
-	operators string             // the address of --admin; "" for none
+	by        request.Interfaces       // the interfaces that requests come by
+	from      func(flag string) string // where a flag is from, as [env.from]; nil in a demo
+	operators string                   // the address of --admin; "" for none
 }
 
 // logger returns the log, on standard error. What Go itself logs goes there too.
@@ -160,6 +162,11 @@ func (c *sourceFlags) openRules(ctx context.Context, f *rules.File, logger *slog
 		s.close()
 		return nil, cmp.Or(ctx.Err(), err)
 	}
+	for name := range sample {
+		if !slices.Contains(s.source.Policy().Rules().Names(), name) { // a warning, since the rules may get it
+			logger.Warn("--log-sample: there is no rule by this name", "rule", name)
+		}
+	}
 	return s, nil
 }
 
@@ -179,7 +186,12 @@ func (s *sources) read(ctx context.Context, c *sourceFlags, f *rules.File, logge
 			return err
 		}
 	}
-	if s.store, err = c.storeFlags.open(f, s.local, logger); err != nil {
+	if c.storeFlags.url(f) == "" {
+		if err := c.withoutStore(logger); err != nil {
+			return err
+		}
+	}
+	if s.store, err = c.storeFlags.open(f, s.local); err != nil {
 		return &rules.Error{Name: cmp.Or(path, "rules"), Err: err}
 	}
 	u := c.storeFlags.url(f)

@@ -105,13 +105,28 @@ func checkStore(f *rules.File) error {
 	return nil
 }
 
+// withoutStore refuses flags on the line that do nothing without a store, and warns of those of the
+// environment. It warns too if the rules are in a database: they may name a store another time.
+func (c *sourceFlags) withoutStore(logger *slog.Logger) error {
+	if c.from == nil { // stint serve --demo
+		return nil
+	}
+	const why = "has no effect without a store that processes share: --store names it"
+	for _, name := range []string{"nodes", "new-keys", "store-prefix", "store-timeout"} {
+		switch from := c.from(name); {
+		case from == "--"+name && c.Rules == "":
+			return usage(from, why)
+		case from != "":
+			logger.Warn(from + " " + why)
+		}
+	}
+	return nil
+}
+
 // open returns the store in Redis that is named, or the local store.
-func (c *storeFlags) open(f *rules.File, local *memstore.Store, logger *slog.Logger) (stint.Store, error) {
+func (c *storeFlags) open(f *rules.File, local *memstore.Store) (stint.Store, error) {
 	u := c.url(f)
 	if u == "" {
-		if c.Nodes > 0 {
-			logger.Warn("--nodes has no effect without a store that processes share: --store names it")
-		}
 		return local, nil
 	}
 	if c.Store == "" { // the flag has been checked
