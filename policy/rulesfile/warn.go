@@ -43,6 +43,9 @@ func (f *File) Warnings() []Warning {
 		if i%64 == 63 { // so that requests are decided meanwhile
 			runtime.Gosched()
 		}
+		if (one.IPv4Prefix != 32 || one.IPv6Prefix != 64) && !slices.ContainsFunc(one.Key, func(a request.Attribute) bool { return a.Kind == request.IP }) {
+			w.warn(one, "drop it, or put ip into the key", "ipv4_prefix and ipv6_prefix have no effect on a key without ip")
+		}
 		if one.Shadow && one.Final {
 			w.warn(one, "drop one of them", "final has no effect in shadow")
 		}
@@ -211,19 +214,20 @@ func (w *warner) script(r *Rule) {
 }
 
 // misspelt warns of conditions that no request is likely to meet: a pattern or a list as other programs
-// write it, a method that differs from one of HTTP by a letter.
+// write it, a method that is not registered.
 func (w *warner) misspelt(r *Rule) {
-	methods := []string{"CONNECT", "DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT", "TRACE"}
 	for _, conj := range slices.Concat(r.Match, r.Unless) {
 		for _, c := range conj {
 			for _, text := range c.Texts {
 				switch method := strings.ToUpper(text); {
 				case c.Kind == request.Path:
 					w.foreignPath(r, text)
-				case c.Kind == request.Method && !slices.Contains(methods, method):
-					if meant := wording.Nearest(method, slices.Values(methods), 2); meant != "" {
-						w.warn(r, "did you mean "+meant+"?", "%s is no method of HTTP", method)
+				case c.Kind == request.Method && !slices.Contains(methods, method) && !strings.Contains(method, "*"):
+					hint := "for any method leave method out; if your server knows it, all is well"
+					if meant := wording.Nearest(method, slices.Values(methods[:9]), 2); meant != "" {
+						hint = "did you mean " + meant + "?"
 					}
+					w.warn(r, hint, "%s is no method of HTTP", wording.Shorten(method))
 				case (c.Kind == request.Header || c.Kind == request.Query || c.Kind == request.Cookie) && foreignValue.MatchString(text):
 					w.warn(r, "write [a, b] for a list, * for any text, and unless for what is excepted", "%s %s: it is plain text here", c.Name, wording.Shorten(text))
 				}
@@ -232,9 +236,15 @@ func (w *warner) misspelt(r *Rule) {
 	}
 }
 
+// methods are those of HTTP, then the others that IANA has registered, and PURGE, which caches know.
+var methods = strings.Fields(`CONNECT DELETE GET HEAD OPTIONS PATCH POST PUT TRACE
+	ACL BASELINE-CONTROL BIND CHECKIN CHECKOUT COPY LABEL LINK LOCK MERGE MKACTIVITY MKCALENDAR MKCOL MKREDIRECTREF
+	MKWORKSPACE MOVE ORDERPATCH PRI PROPFIND PROPPATCH QUERY REBIND REPORT SEARCH UNBIND UNCHECKOUT UNLINK UNLOCK
+	UPDATE UPDATEREDIRECTREF VERSION-CONTROL PURGE`)
+
 var (
 	foreignPaths = regexp.MustCompile(`[|^$\[]|[ ,]/|\(.*\)|/\.\*`)
-	foreignValue = regexp.MustCompile(`^\w+([|,]\w+)+$|^!|^/.+/$|^\^|\$$|\.\*$`)
+	foreignValue = regexp.MustCompile(`^\w+([|,]\w+)+$|^!|^/.+/[gimsux]{0,2}$|^\^|\$$|\.\*$`)
 )
 
 // foreignPath warns of a path with a wildcard as other programs write it, a regular expression, or a list.
@@ -247,6 +257,8 @@ func (w *warner) foreignPath(r *Rule, text string) {
 		name := strings.Trim(segment, ":<>*")
 		switch name = name[strings.LastIndexByte(name, ':')+1:]; { // of <int:id>
 		case name == "":
+		case strings.Contains(name, ",") && segment[0] == '{' && strings.HasSuffix(segment, "}"):
+			w.warn(r, "write [/a, /b] for a list", "path %s: %q is any one segment here", wording.Shorten(text), wording.Shorten(segment))
 		case segment[0] == ':' || segment[0] == '<':
 			w.warn(r, "for any one segment write {"+name+"}", "path %s: %q is plain text here", wording.Shorten(text), wording.Shorten(segment))
 		case segment == "*"+name && strings.HasSuffix(text, segment) && !strings.ContainsAny(name, "*.-_"):
@@ -274,7 +286,7 @@ func (w *warner) impossible(r *Rule) {
 
 // unreachable warns of a rule whose requests all end at an earlier one.
 func (w *warner) unreachable(r *Rule) {
-	if len(r.Match) > 0 && len(r.Unless) > 0 && w.covers(r.Unless, r.Match) {
+	if len(r.Unless) > 0 && (len(r.Match) > 0 && w.covers(r.Unless, r.Match) || slices.ContainsFunc(r.Unless, isAll)) {
 		w.warn(r, "narrow unless", "never reached: unless excepts all that match lets in")
 	}
 	if r.alwaysEnds() {
@@ -289,6 +301,13 @@ func (w *warner) unreachable(r *Rule) {
 			return
 		}
 	}
+}
+
+// isAll reports whether every request meets conditions, as far as their text says.
+func isAll(conj match.Conjunction) bool {
+	return !slices.ContainsFunc(conj, func(c match.Condition) bool {
+		return !(c.Kind == request.Path && slices.Contains(c.Texts, "/**") || c.Kind == request.Method && slices.Contains(c.Texts, "*"))
+	})
 }
 
 // alwaysEnds reports whether every request that matches the rule ends its matching here.
