@@ -72,6 +72,8 @@ func (o *Observer) Decided(name string, r *policy.Result, q Request) {
 	if r.StoreError != nil {
 		d.storeErrors.Add(1)
 		o.log.storeFailed(name, r, r.StoreError)
+	} else {
+		o.log.storeDecided(r, o.storeIsOpen)
 	}
 	if o.topKeys != nil {
 		o.topKeys.Decided(r)
@@ -92,6 +94,12 @@ func (o *Observer) Decided(name string, r *policy.Result, q Request) {
 			o.log.denied(name, r, i, &q)
 		}
 	}
+}
+
+// storeIsOpen reports whether calls are kept from a server of the shared store.
+func (o *Observer) storeIsOpen() bool {
+	read := o.shared.Load()
+	return read != nil && (*read)().Store.Open > 0
 }
 
 // Settled counts what a response has cost, or a reservation was settled at, and records which keys it has brought near a limit.

@@ -41,6 +41,9 @@ type denials struct {
 
 	failures, refusals, wrongTokens repeats
 
+	lost       atomic.Bool  // a line says that the store failed, and none since that it decides again
+	lastFailed atomic.Int64 // when the store last failed, in Unix nanoseconds; 0 after a line that it decides again
+
 	sample  map[string]float64 // by rule
 	sampled atomic.Uint64      // lines of samples in this period
 }
@@ -224,6 +227,8 @@ func (d *denials) sumUp(now time.Time) {
 		what := "store failed again"
 		if cause == endUnknown || cause == attributeUnknown {
 			what = "requests refused again"
+		} else if d.lastFailed.Load() != 0 {
+			d.lost.Store(true)
 		}
 		d.log.Error(what, "cause", cause, "times", times, "since", *since)
 	})

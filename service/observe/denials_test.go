@@ -170,6 +170,21 @@ func TestLogKinds(t *testing.T) {
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		log.want(t, `level=ERROR msg="store failed again" cause="no answer" times=3 since=2000-01-01T00:00:00.000Z`)
+		for range 2 {
+			ask(o, p, policy.Map{"path": "/e", "ip": "192.0.2.9"})
+		}
+		log.want(t, `level=INFO msg="the store decides again" failed_last=2000-01-01T00:00:00.000Z`)
+		for range 3 { // a summary of what is over is no new outage
+			o.Failed("auth", errBroken)
+		}
+		time.Sleep(2 * time.Second)
+		ask(o, p, policy.Map{"path": "/e", "ip": "192.0.2.10"})
+		time.Sleep(58 * time.Second)
+		synctest.Wait()
+		ask(o, p, policy.Map{"path": "/e", "ip": "192.0.2.11"})
+		log.want(t, `level=ERROR msg="store failed" interface=auth error="store: no answer"`,
+			`level=INFO msg="the store decides again" failed_last=2000-01-01T00:01:00.000Z`,
+			`level=ERROR msg="store failed again" cause="no answer" times=2 since=2000-01-01T00:01:00.000Z`)
 		for range 3 { // what passes by itself does not hide what does not
 			o.Failed("auth", errBroken)
 			o.Failed("auth", fmt.Errorf("%w: credentials", redisstore.ErrConfiguration))
@@ -185,7 +200,7 @@ func TestLogKinds(t *testing.T) {
 			`level=ERROR msg="store failed" interface=http rules=strict error="WRONGTYPE Operation"`)
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		const since = " times=2 since=2000-01-01T00:01:00.000Z"
+		const since = " times=2 since=2000-01-01T00:02:00.000Z"
 		log.want(t,
 			`level=ERROR msg="store failed again" cause=OOM`+since, `level=ERROR msg="store failed again" cause=READONLY`+since,
 			`level=ERROR msg="store failed again" cause=WRONGTYPE`+since, `level=ERROR msg="store failed again" cause=configuration`+since,

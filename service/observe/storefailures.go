@@ -4,6 +4,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/stint-dev/stint/policy"
 	"github.com/stint-dev/stint/redisstore"
@@ -16,15 +17,34 @@ func (d *denials) storeFailed(entrypoint string, r *policy.Result, err error) {
 	if d == nil {
 		return
 	}
+	d.lastFailed.Store(time.Now().UnixNano())
 	cause := causeOf(err)
 	if !d.failures.first(cause, "others") {
 		return
 	}
+	defer d.lost.Store(true)
 	attrs := []any{"interface", entrypoint}
 	if names := rulesOf(r); names != "" && cause != noAnswer {
 		attrs = append(attrs, "rules", names)
 	}
 	d.log.Error("store failed", append(attrs, "error", err)...)
+}
+
+// calm is how long no decision of the store may have failed before the log says that it is back.
+const calm = time.Second
+
+// storeDecided logs once that the store decides again, if the log says that it failed. open reports
+// whether calls are still kept from a server.
+func (d *denials) storeDecided(r *policy.Result, open func() bool) {
+	if d == nil || !d.lost.Load() || time.Now().UnixNano()-d.lastFailed.Load() < int64(calm) {
+		return
+	}
+	for _, e := range r.ByRule {
+		if e.Action == "" && e.Failed == policy.NotFailed && e.Remaining >= 0 && !open() && d.lost.CompareAndSwap(true, false) {
+			d.log.Info("the store decides again", "failed_last", time.Unix(0, d.lastFailed.Swap(0)))
+			return
+		}
+	}
 }
 
 // cannot logs the first request in a period that an interface cannot hold to a rule, for each
