@@ -291,6 +291,8 @@ func listen(ctx context.Context, flag, address string) (net.Listener, error) {
 	switch path, isUnix := strings.CutPrefix(address, "unix:"); {
 	case isUnix && strings.HasPrefix(flag, "--admin"):
 		return nil, usage(flag, "%s: a Unix socket is for clients; write an address, such as 127.0.0.1:9090", address)
+	case isUnix && path == "":
+		return nil, usage(flag, "%s: write the socket's path behind it, such as unix:/run/stint.sock", address)
 	case isUnix:
 		return listenUnix(ctx, flag, path)
 	}
@@ -303,6 +305,11 @@ func listen(ctx context.Context, flag, address string) (net.Listener, error) {
 		return nil, fmt.Errorf("%s %s: not allowed to listen there; ports from 1024 on need no rights", flag, address)
 	case err != nil && strings.Trim(address, "0123456789") == "" && address != "":
 		return nil, usage(flag, "%s: an address has a host and a port: write 127.0.0.1:%[1]s for this machine alone, :%[1]s for all that reach it", address)
+	case err != nil && strings.HasPrefix(address, "/"):
+		return nil, usage(flag, "%s: write unix:%[1]s for a Unix socket", address)
+	case err != nil && strings.Contains(address, "://"):
+		_, rest, _ := strings.Cut(address, "://")
+		return nil, usage(flag, "%s: an address has no scheme: write %s", address, strings.TrimSuffix(rest, "/"))
 	case err != nil && !strings.Contains(address, ":"):
 		return nil, usage(flag, "%s: an address has a host and a port: write %[1]s:8080", address)
 	case ports.CheckAddress(address) != nil && !strings.HasSuffix(address, ":0"):

@@ -209,6 +209,7 @@ var hints = []struct{ command, begins, hint string }{
 	{"stint rules rollback", "unknown flag --reason", "write --comment TEXT"},
 	{"stint serve", "unknown flag --listen", "write --http ADDRESS"},
 	{"stint serve", "unknown flag --bind", "write --http ADDRESS"},
+	{"stint proxy", "unknown flag --http", "write --listen ADDRESS"},
 	{"stint override", "unexpected argument rm", "write remove"},
 	{"stint inspect", "unknown flag --key", "write --ip ADDRESS, --header NAME=VALUE or --attribute NAME=VALUE"},
 	{"stint inspect", "unexpected argument ", "write --ip ADDRESS, --header NAME=VALUE or --attribute NAME=VALUE"},

@@ -461,6 +461,11 @@ func (l *limitFlags) sources(ctx context.Context, name string, c *sourceFlags, l
 	case c.Rules != "":
 		return nil, usage("--limit", "does not go with --rules: the limits are the database's")
 	}
+	for _, text := range l.Limit {
+		if each := splitLimits(text); len(each) > 1 {
+			return nil, usage("--limit", "%q: repeat the flag: --limit '%s'", text, strings.Join(each, "' --limit '"))
+		}
+	}
 	if _, err := parseLimits("--limit", l.Limit); err != nil {
 		return nil, err
 	}
@@ -469,6 +474,9 @@ func (l *limitFlags) sources(ctx context.Context, name string, c *sourceFlags, l
 		return nil, &usageError{"--key", err}
 	}
 	if one, ok := errors.AsType[*rulesfile.Error](err); ok { // the user has written no file
+		if strings.HasPrefix(one.Hint, "name one of them") {
+			one.Hint = "a rules file can have both, by names of their own"
+		}
 		err = &rulesfile.Error{Reason: one.Reason, Hint: one.Hint}
 	}
 	if err != nil {

@@ -202,6 +202,7 @@ func TestTokenFile(t *testing.T) {
 				t.Fatalf("the file has the token itself, or none: %v", err)
 			}
 		}
+		shown["hashes"], shown["nobody"] = file, disk.Write(t, dir+"/nobody", "no token")
 		rules := disk.Write(t, dir+"/stint.yaml", operateRules)
 		database := "sqlite:" + dir + "/stint.db"
 		must(t, "rules", "push", rules, "--rules", database)
@@ -219,7 +220,9 @@ func TestTokenFile(t *testing.T) {
 				who, want string
 				args      []string
 			}{
-				{"vera", "this is for the role operator, and yours is viewer", set},
+				{"vera", "this is for the role operator, and yours is viewer; --token-file FILE has your token", set},
+				{"hashes", "has hashes of tokens, for a server", set},
+				{"nobody", "want a token that is known here, as Authorization: Bearer TOKEN; --token-file FILE has your token", set},
 				{"vera", "", []string{"inspect", "--header", "x-api-key=partner-1"}},
 				{"otto", "", set},
 				{"ada", "", []string{"override", "remove", "orders", "partner-1"}},

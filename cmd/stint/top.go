@@ -331,7 +331,7 @@ func blockedText(b *operate.Blocked) string {
 		text += " (" + inLine(b.Reason) + ")"
 	}
 	if b.Count > 0 {
-		text += fmt.Sprintf(", denied %d times lately", b.Count)
+		text += fmt.Sprintf(", denied %s lately", count(int(b.Count), "time"))
 	}
 	return text + but(b.Note) + "\n"
 }

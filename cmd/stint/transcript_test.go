@@ -21,7 +21,7 @@ import (
 // TestMain runs the tests, or, in a child process of theirs, the program.
 func TestMain(m *testing.M) {
 	if os.Getenv("STINT_TEST_MAIN") != "" {
-		os.Unsetenv("STINT_TEST_MAIN") // no flag reads it, of which a server warns
+		os.Unsetenv("STINT_TEST_MAIN")        // no flag reads it, of which a server warns
 		if os.Getenv("STINT_MAX_LAG") == "" { // a busy machine may take a second to read a request
 			os.Setenv("STINT_MAX_LAG", "0s")
 		}

@@ -140,12 +140,18 @@ func (u use) reason() string {
 
 // hint says which name may have been meant, or how to declare this one.
 func (f *File) hint(name string) string {
+	if inside := strings.Trim(name, "[] "); inside != name {
+		return fmt.Sprintf("a list has no quotes: [%s]", wording.Shorten(inside))
+	}
 	declare := fmt.Sprintf("if your callers send it, write attributes: [%s]", wording.Shorten(name))
 	if request.Of(name).Kind == request.Claim {
 		declare = "stint proxy and /auth verify tokens with jwt: {jwks: URL} at the top; " + declare
 	}
 	if meant := f.meant(name); meant != "" {
 		return fmt.Sprintf("did you mean %q? %s", meant, declare)
+	}
+	if name == "status" || name == "code" {
+		return "count: {status: 401} counts the responses of a status; " + declare
 	}
 	if !strings.Contains(name, ".") {
 		declare += "; a header is header." + wording.Shorten(name)

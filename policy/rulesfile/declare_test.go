@@ -9,6 +9,22 @@ import (
 	"github.com/stint-dev/stint/policy/rulesfile"
 )
 
+// TestHints: an attribute that nobody declares may be a list in quotes, or the status of a response.
+func TestHints(t *testing.T) {
+	for rule, want := range map[string]string{
+		`"key": "[ip]"`: "a list has no quotes: [ip]",
+		`"key": ["ip"], "match": {"status": "401"}`: "count: {status: 401} counts the responses of a status",
+	} {
+		rules, err := rulesfile.Parse([]byte(`{"rules": [{"name": "a", ` + rule + `, "limits": ["1/s"]}]}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := rules.Warnings(); len(got) == 0 || !strings.Contains(got[0].Hint, want) {
+			t.Errorf("%v, want %q", got, want)
+		}
+	}
+}
+
 // TestUndeclared: an attribute that no HTTP request has and the file does not declare is
 // refused where all requests are of HTTP, else reported once, with the name that may have
 // been meant.

@@ -50,15 +50,28 @@ func Dial(server, tokenFile string) (*Client, error) {
 	}
 	c := &Client{base: strings.TrimSuffix(u.String(), "/")}
 	if tokenFile != "" {
-		token, err := os.ReadFile(tokenFile)
-		if err != nil {
+		if c.token, err = readToken(tokenFile); err != nil {
 			return nil, fmt.Errorf("the token's file: %w", err)
 		}
-		c.token = strings.TrimSpace(string(token))
 	}
 	c.http = &http.Client{Timeout: callTimeout, Transport: http.DefaultTransport.(*http.Transport).Clone(),
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	return c, nil
+}
+
+// readToken reads the token of one person.
+func readToken(file string) (string, error) {
+	text, err := os.ReadFile(file)
+	token := strings.TrimSpace(string(text))
+	switch {
+	case err != nil:
+		return "", err
+	case server.NamesHolder([]byte(token)):
+		return "", fmt.Errorf("%s has hashes of tokens, for a server: write the token that stint token make has printed into a file of yours", file)
+	case strings.ContainsAny(token, "\r\n"):
+		return "", fmt.Errorf("%s has several lines: write your token alone into a file", file)
+	}
+	return token, nil
 }
 
 // Address parses the address of a server's API.
@@ -108,6 +121,9 @@ type refusalError struct {
 }
 
 func (e *refusalError) Error() string {
+	if e.status == http.StatusUnauthorized || strings.Contains(e.detail, ", and yours is ") {
+		return e.detail + "; --token-file FILE has your token"
+	}
 	if e.field != "" {
 		return e.field + ": " + e.detail
 	}

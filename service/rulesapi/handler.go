@@ -133,6 +133,9 @@ func (c *call) body(most int64, into any) error {
 			detail += fmt.Sprintf(": who is meant goes into the query, as in %s %s?%s=…", c.r.Method, c.r.URL.Path, strings.Join(inQuery[c.r.URL.Path], "=…&"))
 		}
 	}
+	if strings.Contains(detail, "invalid character") && strings.HasPrefix(c.r.URL.Path, "/v1/rules") {
+		detail += `: the text of the rules goes into JSON, as {"document": "rules: …"}`
+	}
 	return &requestError{status, detail}
 }
 

@@ -193,6 +193,7 @@ func TestRefused(t *testing.T) {
 		{"POST", "/v1/rules", `"0"`, `{"document": "rules:\n  - {name: a, key: [ip], limits: [5/m]}\n"}`, 412, "revision 1 is in force, not 0"},
 		{"POST", "/v1/rules", `one`, `{"document": "x"}`, 400, "If-Match"},
 		{"POST", "/v1/rules", `"1"`, `{"document": "rules: 5"}`, 422, "rules"},
+		{"POST", "/v1/rules/validate", "", "rules: []", 400, `the text of the rules goes into JSON, as {"document": "rules: …"}`},
 		{"POST", "/v1/rules", `"1"`, `{"documents": "x"}`, 400, "documents"},
 		{"POST", "/v1/rules", `"1"`, `{"document": "x"} {}`, 400, "follows"},
 		{"PUT", "/v1/override?rule=api&key=k", "", `{"unlimited": true, "for": "1h", "for": ""}`, 400, "\"for\" twice"},

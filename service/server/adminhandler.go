@@ -158,6 +158,9 @@ func (d *adminHandler) paths() []string {
 	if d.o.Lab != nil {
 		paths = append(paths, "/lab/")
 	}
+	if d.o.Rules != nil {
+		paths = append(paths, "/v1/openapi.json")
+	}
 	return paths
 }
 
@@ -165,6 +168,7 @@ func (d *adminHandler) paths() []string {
 var abouts = map[string]string{
 	"/livez": "whether the process is alive", "/readyz": "whether to send it requests",
 	"/metrics": "metrics for Prometheus", "/ui/": "what passes, who is denied and why, and what to do about it", "/lab/": "try limits, and see how they behave",
+	"/v1/openapi.json": "the API of operators",
 }
 
 func (d *adminHandler) index(w http.ResponseWriter, r *http.Request) {

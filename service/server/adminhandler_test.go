@@ -23,6 +23,11 @@ func readTokens(t *testing.T, token string) *server.Tokens {
 	return tokens
 }
 
+// noPaths is an API that has no path.
+type noPaths struct{ http.Handler }
+
+func (noPaths) Has(string) bool { return false }
+
 // TestAdminHandler asks the handler for operators at a loopback address, on a Unix
 // socket and at one that others reach, with tokens and without.
 func TestAdminHandler(t *testing.T) {
@@ -33,6 +38,8 @@ func TestAdminHandler(t *testing.T) {
 	with := server.AdminHandlerOptions{Admin: newOptions(t, someRules).Admin, Lab: echo("lab"), Simulate: echo("simulate")}
 	tokens := with
 	tokens.Clients, tokens.Operators = readTokens(t, asker), readTokens(t, operator)
+	api := with
+	api.Rules = noPaths{http.NotFoundHandler()}
 	bare := server.AdminHandlerOptions{Admin: with.Admin}
 	local, socket := &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 9090}, &net.UnixAddr{Name: "/run/stint.sock", Net: "unix"}
 	others := &net.TCPAddr{IP: net.IPv4zero, Port: 9090}
@@ -69,6 +76,7 @@ func TestAdminHandler(t *testing.T) {
 		{"a simulation by GET", local, with, "GET", "/v1/simulate", nil, 405, "use POST"},
 		{"elsewhere", local, with, "GET", "/v1/elsewhere", nil, 404, "there is /livez, /readyz, /metrics, /lab/"},
 		{"what clients ask", local, with, "POST", "/v1/peek", nil, 404, "/v1/peek is answered by stint serve, at its address for clients (--http); POST /v1/inspect shows"},
+		{"elsewhere, with the API", local, api, "GET", "/v1/rule", nil, 404, "/lab/, /v1/openapi.json"},
 		{"another name", local, with, "GET", "/lab/", header("Host", "lab.example"), 421, "Host names another machine"},
 		{"another name, for a simulation", local, with, "POST", "/v1/simulate", header("Host", "192.0.2.1"), 421, ""},
 		{"a page of another origin", local, with, "POST", "/v1/simulate", header("Sec-Fetch-Site", "cross-site"), 403, "another origin"},
