@@ -16,10 +16,11 @@ type document struct {
 	spec   *Spec
 	values []int64 // by term
 	found  []bool
-	ended  bool  // the last value that counts was found
-	open   bool  // a value was found that a later one will replace
-	list   bool  // the documents are the elements of an array that has not ended
-	count  int64 // how many documents have ended, and elements of arrays have begun
+	part   []bool // the value counts only what has come so far
+	ended  bool   // the last value that counts was found
+	open   bool   // a value was found that a later one will replace
+	list   bool   // the documents are the elements of an array that has not ended
+	count  int64  // how many documents have ended, and elements of arrays have begun
 
 	token   token
 	escaped bool    // the next byte of the string follows a backslash
@@ -267,7 +268,7 @@ func (d *document) endNumber() {
 	if v, ok := value(string(d.buf)); ok && !d.long {
 		for mask := d.here; mask != 0; mask &= mask - 1 {
 			if p := &d.spec.pointers[bits.TrailingZeros32(mask)]; len(p.path) == len(d.levels) {
-				d.values[p.term], d.found[p.term], d.ended = v, true, d.ended || p.last
+				d.values[p.term], d.found[p.term], d.part[p.term], d.ended = v, true, p.open, d.ended || p.last
 				d.open = (d.open || p.open) && !p.last
 			}
 		}

@@ -183,9 +183,13 @@ func (s *Spec) Same(as *Spec) bool {
 
 // A Reader reads the numbers of one body, which is written to it. Make it with [New].
 type Reader struct {
+	// Events says that the server calls the body a stream of events.
+	Events bool
+
 	doc    document
 	format format
 	events events
+	blank  int64 // bytes before the first character
 }
 
 type format uint8
@@ -199,7 +203,7 @@ const (
 
 // New returns a reader of a body.
 func New(s *Spec) *Reader {
-	r := &Reader{doc: document{spec: s, values: make([]int64, s.terms), found: make([]bool, s.terms)}}
+	r := &Reader{doc: document{spec: s, values: make([]int64, s.terms), found: make([]bool, s.terms), part: make([]bool, s.terms)}}
 	r.doc.reset()
 	return r
 }
@@ -211,6 +215,7 @@ func (r *Reader) Write(p []byte) (int, error) {
 		switch c := p[0]; c {
 		case ' ', '\t', '\r', '\n', 0xef, 0xbb, 0xbf: // blanks, or a byte order mark
 			p = p[1:]
+			r.blank++
 		case '{': // no field of an event begins with it
 			r.format = plain
 		case '[':
@@ -242,7 +247,7 @@ func (r *Reader) Open() bool { return r.doc.open || r.format != stream && r.doc.
 
 // Estimate returns an estimated cost of a body of so many bytes: one unit for each event with data,
 // element of an array, or document of several, and otherwise one for each 4 bytes, such as of a text
-// without events.
+// without events. To what comes piece by piece it adds what the body has said to be there before.
 func (r *Reader) Estimate(bytes int64) int64 {
 	events := r.doc.count
 	if r.format == stream {
@@ -251,9 +256,17 @@ func (r *Reader) Estimate(bytes int64) int64 {
 			events++ // the last event has no end yet
 		}
 	}
-	if r.format > plain && events > 0 || events > 1 || r.events.ended {
+	if r.doc.open {
+		for i, v := range r.doc.values {
+			if !r.doc.part[i] {
+				events = int64(satmath.AddInt64(uint64(events), uint64(v)))
+			}
+		}
+	}
+	if r.format > plain && events > 0 || events > 1 || r.events.ended || r.Events && r.format != plain {
 		return events
 	}
+	bytes = max(bytes-r.blank, 0)
 	return bytes/4 + min(bytes%4, 1)
 }
 

@@ -169,11 +169,35 @@ func TestEstimate(t *testing.T) {
 		"data: [DONE]\n\n":                          0,
 		"Four score and seven years ago":            8,
 		"a\n\nb: c\n":                               2,
+		strings.Repeat("\n", 900) + `{"a": 1}`:      2,
 	} {
 		for each := 1; each <= len(body); each++ {
 			if got := reader(s, body, each).Estimate(int64(len(body))); got != want {
 				t.Fatalf("%q in pieces of %d: %d, want %d", body, each, got, want)
 			}
+		}
+	}
+}
+
+// TestEstimateStream: comments of what the server calls a stream are no events; and when Anthropic has told
+// the prompt alone, the estimate is the prompt and an event for each piece since.
+func TestEstimateStream(t *testing.T) {
+	start := `data: {"message":{"usage":{"input_tokens":1000,"cache_creation_input_tokens":20,"output_tokens":1}}}` + "\n\n"
+	for body, want := range map[string]int64{
+		strings.Repeat(": PROCESSING\n\n", 300):     0,
+		"retry: 3000\n\nevent: ping\n\n: x":         0,
+		": x\n\ndata: {}\n\n":                       1,
+		`{"a": "` + strings.Repeat("x", 93):         25,
+		start:                                       1021,
+		start + strings.Repeat("data: {}\n\n", 900): 1921,
+		start + "data: {}\n\n" + `data: {"usage":{"output_tokens":700}}` + "\n\n": 3,
+	} {
+		s, _ := usage.Named("anthropic")
+		r := usage.New(s)
+		r.Events = true
+		_, _ = r.Write([]byte(body))
+		if got := r.Estimate(int64(len(body))); got != want {
+			t.Errorf("%.80q: %d, want %d", body, got, want)
 		}
 	}
 }

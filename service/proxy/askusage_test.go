@@ -178,9 +178,12 @@ func (w *writesRecorder) Write(p []byte) (int, error) {
 func TestHidePasses(t *testing.T) {
 	chunk := "data: " + askedChunk + "\n\n"
 	for _, c := range []struct{ in, want []string }{
-		{[]string{": a\n", ": b", "\r\n:\r", "data: 1\n", "\n"}, []string{": a\n", ": b\r\n", ":\r", "data: 1\n\n"}},
+		{[]string{": a\n", ": b", "\r\n:\r", "data: 1\n", "\n"}, []string{": a\n", ": b", "\r\n:", "\r", "data: 1\n\n"}},
+		{[]string{":", chunk, chunk, "data: 1\n\n"}, []string{":", chunk, "data: 1\n\n"}},
+		{[]string{": " + strings.Repeat("x", 40_000), "\n" + chunk, "data: 1\n\n"}, []string{": " + strings.Repeat("x", 40_000), "\n", "data: 1\n\n"}},
 		{[]string{": a\n" + chunk, ": b\n", chunk, "data: 1\n\n"}, []string{": b\n", "data: 1\n\n"}},
-		{[]string{"\ufeff" + chunk, "data: 1\n\n"}, []string{"data: 1\n\n"}},
+		{[]string{"\xef", "\xbb\xbf: a\n", ": b\n" + chunk, "data: 1\n\n"}, []string{"\ufeff: a\n", "data: 1\n\n"}},
+		{[]string{"\ufeff" + chunk, "data: 1\n\n"}, []string{"\ufeff", "data: 1\n\n"}},
 	} {
 		w := &writesRecorder{ResponseRecorder: httptest.NewRecorder()}
 		w.Header().Set("Content-Type", "text/event-stream")

@@ -13,6 +13,9 @@ import (
 // comes, unless one write has all of it.
 const mostChunk = 16 << 10
 
+// orderMark may come before a stream.
+const orderMark = "\ufeff"
+
 // A hidingWriter takes the chunk that the client has not asked for out of a stream. It holds an event
 // only until the event is whole, but for comments before its first field, which keep connections alive.
 // It stands outside the guard, which has read the chunk by then.
@@ -24,6 +27,8 @@ type hidingWriter struct {
 	held   []byte // the present event, as far as it has come
 	long   bool   // the present event is too long to be the chunk, and passes
 	hid    bool   // the last event was the chunk
+	past   bool   // what may be a byte order mark has come
+	in     bool   // the present line is a comment, whose beginning has passed
 	ends   eventEnds
 }
 
@@ -54,7 +59,19 @@ func (w *hidingWriter) Write(p []byte) (int, error) {
 		at = len(w.held)
 		all, w.held = append(w.held, p...), nil
 	}
-	begin := 0 // where the present event begins
+	begin := 0 // where the present event begins, without comments before it
+	if !w.past {
+		if len(all) < len(orderMark) && strings.HasPrefix(orderMark, string(all)) {
+			w.held = append(w.held, all...)
+			return len(p), nil
+		}
+		if w.past, at = true, 0; bytes.HasPrefix(all, []byte(orderMark)) {
+			begin, at = len(orderMark), len(orderMark)
+		}
+	}
+	if w.in {
+		begin = w.comments(all)
+	}
 	for {
 		n := w.ends.next(all[at:])
 		if n < 0 {
@@ -71,7 +88,7 @@ func (w *hidingWriter) Write(p []byte) (int, error) {
 		w.long, begin = false, at
 	}
 	if !w.long {
-		begin += comments(all[begin:])
+		begin += w.comments(all[begin:])
 	}
 	if w.long = w.long || len(all)-begin > mostChunk; w.long {
 		begin = len(all)
@@ -83,14 +100,18 @@ func (w *hidingWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// comments returns the length of the whole lines of comment at the beginning of p.
-func comments(p []byte) (n int) {
-	for n < len(p) && p[n] == ':' {
+// comments returns the length of the comments at the beginning of p, the last of which may go on.
+func (w *hidingWriter) comments(p []byte) (n int) {
+	for n < len(p) && (w.in || p[n] == ':') {
 		i := bytes.IndexAny(p[n:], "\r\n")
-		if i < 0 || p[n+i] == '\r' && n+i+1 == len(p) { // a line feed may follow
+		if w.in = i < 0; w.in {
+			return len(p)
+		}
+		if n += i; p[n] == '\r' && n+1 == len(p) { // a line feed may follow
+			w.in = true
 			return n
 		}
-		if n += i + 1; p[n-1] == '\r' && p[n] == '\n' {
+		if n++; p[n-1] == '\r' && p[n] == '\n' {
 			n++
 		}
 	}
@@ -177,7 +198,6 @@ func isUsage(event []byte) bool {
 		return false
 	}
 	var data []byte
-	event = bytes.TrimPrefix(event, []byte("\ufeff")) // of the first one
 	for line := range bytes.FieldsFuncSeq(event, func(r rune) bool { return r == '\r' || r == '\n' }) {
 		if rest, ok := bytes.CutPrefix(line, []byte("data:")); ok {
 			data = append(append(data, rest...), '\n')

@@ -226,12 +226,16 @@ func tokenHistory(t *testing.T, f *front, form, customer string, rnd *rand.Rand)
 	if s.whole && err == nil && len(got) < int(read) {
 		return [2]int64{int64(s.usage), int64(s.usage)}, served
 	}
-	most := max(int64(s.usage), reserve, int64(len(s.pieces)), served)
+	told := int64(0)
+	if shapes[form].atFirst > 0 { // the prompt is told first, and the pieces come on top
+		told = prompt
+	}
+	most := max(int64(s.usage), reserve, told+int64(len(s.pieces)), told+served)
 	switch shapes[form].event {
 	case "": // the bytes of a document count
 		most = max(most, int64(len(strings.Join(s.pieces, ""))+3)/4+1)
 	case line: // so do those of a line alone, which is no stream
 		most = max(most, int64(len(strings.Join(s.pieces[:min(2, len(s.pieces))], ""))+3)/4+1)
 	}
-	return [2]int64{served - 1, most}, served
+	return [2]int64{min(served, 1)*told + served - 1, most}, served
 }
