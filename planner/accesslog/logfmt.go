@@ -64,7 +64,7 @@ func (p *logfmt) Parse(line []byte, r *Record) error {
 	if line = bytes.TrimSpace(line); len(line) == 0 {
 		return ErrSkip
 	}
-	if bytes.HasPrefix(line, repeats) {
+	if repeats(line) {
 		return errShape
 	}
 	p.begin(line, r)

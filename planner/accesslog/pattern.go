@@ -254,7 +254,7 @@ func (t *texts) Parse(line []byte, r *Record) error {
 	if len(line) == 0 {
 		return ErrSkip
 	}
-	if bytes.HasPrefix(line, repeats) {
+	if repeats(line) {
 		return errShape
 	}
 	r.clear()

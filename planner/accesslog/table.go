@@ -108,7 +108,7 @@ func (t *table) Parse(line []byte, r *Record) error {
 		return errColumns
 	case t.twice != "":
 		return errTwice
-	case bytes.HasPrefix(line, repeats):
+	case repeats(line):
 		return errShape
 	}
 	r.clear()

@@ -8,19 +8,25 @@ import (
 	"strings"
 )
 
-// repeated matches what syslog daemons write for a line that came again and again, with how often it came.
-var repeated = regexp.MustCompile(`\bmessage repeated ([0-9]{1,9}) times(?:: \[|["\\]|\s*$)`)
+// repeated matches, in small letters, what syslog daemons write for a line that came again and again, and for lines
+// that they left out, with how many these are.
+var repeated = regexp.MustCompile(`\bmessage (?:'.*?' )?(?:repeated|repeats) ([0-9]{1,9}) (?:more )?times\b|` +
+	`\b(?:suppressed|lost|dropped|missed) ([0-9]{1,9}) (?:messages|log entries)\b|\b([0-9]{1,9}) messages (?:lost|suppressed|dropped)\b`)
 
-// repeats begins such a line of rsyslog, which holds the line that came again.
-var repeats = []byte("message repeated ")
+// repeats reports whether rsyslog began a line so, which holds the line that came again.
+func repeats(line []byte) bool {
+	const begin = "message repeated "
+	return len(line) > len(begin) && bytes.EqualFold(line[:len(begin)], []byte(begin))
+}
 
 // Repeated returns how many lines a line stands for, or 0 if it does not say.
 func Repeated(line []byte) (all int64) {
-	if !bytes.Contains(line, repeats) {
+	line = bytes.ToLower(line)
+	if !bytes.Contains(line, []byte("message")) && !bytes.Contains(line, []byte("log entries")) {
 		return 0
 	}
 	for _, m := range repeated.FindAllSubmatch(line, -1) {
-		n, _ := strconv.ParseInt(string(m[1]), 10, 64) // nine digits are always a number
+		n, _ := strconv.ParseInt(string(slices.Concat(m[1:]...)), 10, 64) // nine digits are always a number
 		all += n
 	}
 	return all
