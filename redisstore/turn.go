@@ -35,16 +35,34 @@ func (s *Store) TakeTurn(ctx context.Context, layers []stint.Layer, cost int64, 
 		d, err = s.Decide(ctx, meter.OpTake, layers, cost)
 		return d, "", err
 	case ttl > 0:
-		if err := s.ofLayers(parts, layers); err != nil {
-			return d, "", err
-		}
-		return s.reserveParts(ctx, parts, r)
+		return s.reserveTurn(ctx, parts, layers, r)
 	}
 	a := s.longPath(ctx, parts, nil, "w", r.asked())
 	if a.err != nil {
 		return d, "", a.err
 	}
 	return a.join(parts, true), "", nil
+}
+
+// reserveTurn is TakeTurn of a reservation. What a leaky_queue would delay is denied: since the script
+// reserves with a delay, too, a peek comes first, and what another request has delayed meanwhile goes back.
+func (s *Store) reserveTurn(ctx context.Context, parts []part, layers []stint.Layer, r reserving) (d stint.Decision, id stint.ReservationID, err error) {
+	queues := func(l stint.Limit) bool { return l.Algorithm().Queues() }
+	if slices.ContainsFunc(layers, func(l stint.Layer) bool { return slices.ContainsFunc(l.Bound.Limits(), queues) }) {
+		if d, err = s.Decide(ctx, meter.OpPeek, layers, r.cost); err != nil || !d.Allowed || d.Delay > 0 {
+			d.Allowed = false
+			return d, "", err
+		}
+	}
+	if err := s.ofLayers(parts, layers); err != nil {
+		return d, "", err
+	}
+	if d, id, err = s.reserveParts(ctx, parts, r); err != nil || d.Delay == 0 {
+		return d, id, err
+	}
+	d.Allowed = false
+	_, err = s.Settle(ctx, id, 0)
+	return d, "", err
 }
 
 // strictly returns the layers with the bounds by which the server decides them. inMode reports that a

@@ -135,6 +135,28 @@ func openBansNobody(e *env) {
 	}
 }
 
+// turnsAreNotDelayed has those who wait ask a leaky_queue, and reserve in it: what it would delay is denied,
+// and changes nothing.
+func turnsAreNotDelayed(e *env) {
+	s, ok := e.store.(stint.TurnStore)
+	if !ok {
+		return
+	}
+	l := e.limit("1/1h leaky_queue burst 5")
+	for way, ttl := range []time.Duration{0, time.Hour} {
+		key := e.key("delayed")
+		layers := []stint.Layer{{Bound: l.bound, Key: key}}
+		for i := range 3 {
+			if d, id, err := s.TakeTurn(e.ctx, layers, 1, ttl, 0); err != nil || d.Allowed != (i == 0) || (id != "") != (d.Allowed && ttl > 0) {
+				e.Errorf("by way %d, the call at %d: %+v, %q, %v", way, i, d, id, err)
+			}
+		}
+		if d := e.peek(l, key, 1); !d.Allowed || d.Delay > time.Hour {
+			e.Errorf("by way %d, a peek: %+v", way, d)
+		}
+	}
+}
+
 // duringBan asks until the ban is over: at random, and a quantum before the end.
 func (e *env) duringBan(l, twin limit, key string, end int64) {
 	e.Helper()

@@ -131,6 +131,7 @@ var laws = []law{
 	{name: "a ban ends when it should", once: bansEnd},
 	{name: "a block lasts", once: blocksLast},
 	{name: "what is open bans nobody", once: openBansNobody},
+	{name: "who waits is denied what a queue delays", once: turnsAreNotDelayed},
 	{name: "errors", once: errorsAreReturned},
 	{name: "closed", once: closedIsClosed},
 	{name: "greatest values", once: greatestValues},
