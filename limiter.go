@@ -230,12 +230,13 @@ func (l *Limiter) SetLimits(limits ...Limit) error {
 		return fmt.Errorf("stint: the limits of %q cannot be set in this store: make another limiter of the same name", l.Name())
 	}
 	old := l.stand(l.terms.Load())
-	if err := b.Change(limits...); err != nil {
-		return err
+	faster := termsOf(limits).faster(old)
+	if faster {
+		l.lines.Hold()
 	}
-	now := l.stand(old)
-	l.lines.EveryRoomMade(now.capacity, old.drains, now.faster(old))
-	return nil
+	err := b.Change(limits...)
+	l.lines.EveryRoomMade(l.stand(old).capacity, old.drains, faster)
+	return err
 }
 
 // With returns a limiter of the same name and store with other limits. It is for limits

@@ -279,7 +279,7 @@ func (w *waiter) Take(ctx context.Context, later time.Duration, _ uint64) (a arr
 		a.Again = min(a.Again, askAgain)
 	}
 	if a.Passes && w.request == nil {
-		a.Place, a.Span = w.place(), w.terms.pace()
+		a.Place = w.place()
 	}
 	if w.request != nil {
 		a.Lacks = w.request.lacks(d)
@@ -302,7 +302,7 @@ func (r *Request) lacks(d Decision) (lacks uint64) {
 
 // place returns the place in a queue that the waiter has got.
 func (w *waiter) place() *waitqueue.Place[string] {
-	p := &waitqueue.Place[string]{Start: w.start, Units: w.part.cost, Reservation: string(w.id)}
+	p := &waitqueue.Place[string]{Start: w.start, Units: w.part.cost, Reservation: string(w.id), Span: w.terms.pace()}
 	switch {
 	case w.id == "":
 	case w.ttl > 0:
@@ -325,7 +325,8 @@ func (w *waiter) giveBack(ctx context.Context, why error) error {
 // that can be known before.
 func (w *waiter) take(ctx context.Context) (d Decision, err error) {
 	l, key, cost := w.part.limiter, w.part.key, w.part.cost
-	w.terms, w.id = l.stand(w.terms), ""
+	before := w.terms
+	w.terms, w.id = l.stand(before), ""
 	if !w.terms.queue {
 		age := w.Age()
 		if len(w.terms.limits) > 1 {
@@ -334,12 +335,12 @@ func (w *waiter) take(ctx context.Context) (d Decision, err error) {
 		d, w.id, err = l.takeTurn(ctx, w.terms, key, cost, w.ttl, age)
 		return d, err
 	}
-	before := time.Now()
-	if d, err = l.direct(ctx, meter.OpPeek, key, cost); err != nil || !d.Allowed {
+	asked, raised := time.Now(), w.terms.faster(before) && !w.terms.counts && !w.terms.bans
+	if d, err = l.direct(ctx, meter.OpPeek, key, cost); err != nil || !d.Allowed && !raised {
 		return d, err
 	}
-	if d.Delay > 0 {
-		if err := w.seat(ctx, before, d, uint128.Int{}); err != nil {
+	if d.Allowed && d.Delay > 0 { // if it is denied, a decision puts the faster pace in force
+		if err := w.seat(ctx, asked, d, uint128.Int{}); err != nil {
 			return d, err
 		}
 	}

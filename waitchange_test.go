@@ -322,3 +322,125 @@ func TestDebtAfterChange(t *testing.T) {
 		}
 	})
 }
+
+// TestQueueLowered: those who have a start under a leaky_queue keep the pace at which they were charged, and
+// who gives up lets nobody start above it.
+func TestQueueLowered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := limiterOf(t, "600/1m leaky_queue burst 50")
+		ctx, leave := context.WithCancel(bg)
+		began := time.Now()
+		var all sync.WaitGroup
+		var starts []time.Duration
+		come := func(ctx context.Context, cost int64) {
+			all.Go(func() {
+				if l.Wait(ctx, "k", cost) == nil {
+					starts = append(starts, time.Since(began))
+				}
+			})
+			synctest.Wait()
+		}
+		come(bg, 1)
+		come(ctx, 1)
+		come(bg, 2)
+		for range 5 {
+			come(bg, 1)
+		}
+		time.Sleep(50 * ms)
+		if limit, err := stint.Parse("6/1m leaky_queue burst 50"); err != nil || l.SetLimits(limit) != nil {
+			t.Fatal(err)
+		}
+		come(bg, 1)
+		leave()
+		all.Wait()
+		if want := []time.Duration{0, 100 * ms, 300 * ms, 400 * ms, 500 * ms, 600 * ms, 700 * ms, 800 * ms}; !slices.Equal(starts, want) {
+			t.Errorf("starts at %v, want %v", starts, want)
+		}
+	})
+}
+
+// TestQueueAroundPromise: a waiter that moves up takes no time from a delay that was returned, however times
+// are rounded.
+func TestQueueAroundPromise(t *testing.T) {
+	for _, count := range []int64{3, 4, 6, 9} {
+		synctest.Test(t, func(t *testing.T) {
+			l, unit := limiterOf(t, fmt.Sprintf("%d/s leaky_queue burst 14", count)), time.Second/time.Duration(count)
+			ctx, leave := context.WithCancel(bg)
+			began := time.Now()
+			var all sync.WaitGroup
+			wait := func(ctx context.Context, cost int64) {
+				all.Go(func() {
+					if err := l.Wait(ctx, "k", cost); err == nil && cost == 2 && time.Since(began) < 8*unit-10 {
+						t.Errorf("%d/s: starts after %v", count, time.Since(began))
+					}
+				})
+				synctest.Wait()
+			}
+			wait(bg, 6)
+			wait(ctx, 1)
+			must(t, l, 1) // from 7 units on
+			wait(bg, 2)
+			leave()
+			all.Wait()
+		})
+	}
+}
+
+// TestQueueRaisedBeside: that many others are woken by the change makes no difference.
+func TestQueueRaisedBeside(t *testing.T) {
+	for range 20 {
+		synctest.Test(t, func(t *testing.T) {
+			l := limiterOf(t, "1/1s leaky_queue burst 5")
+			ctx, stop := context.WithCancel(bg)
+			var others, all sync.WaitGroup
+			for i := range 300 {
+				key := fmt.Sprint(i)
+				if _, err := l.Take(bg, key, 6); err != nil {
+					t.Fatal(err)
+				}
+				others.Go(func() { _ = l.Wait(ctx, key, 1) })
+			}
+			synctest.Wait()
+			began, starts := time.Now(), make([]time.Duration, 9)
+			for i := range starts {
+				all.Go(func() {
+					_ = l.Wait(bg, "k", 1)
+					starts[i] = time.Since(began)
+				})
+				synctest.Wait()
+			}
+			time.Sleep(200 * ms)
+			if limit, err := stint.Parse("2/1s leaky_queue burst 5"); err != nil || l.SetLimits(limit) != nil {
+				t.Fatal(err)
+			}
+			all.Wait()
+			stop()
+			others.Wait()
+			for i, got := range starts[1:] {
+				if want := 600*ms + time.Duration(i)*500*ms; (got - want).Abs() > want/100 {
+					t.Fatalf("starts after %v", starts)
+				}
+			}
+		})
+	}
+}
+
+// TestQueueRaisedWithoutRoom: a raise reaches a waiter that has no room.
+func TestQueueRaisedWithoutRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := limiterOf(t, "1/1m leaky_queue burst 9")
+		must(t, l, 10)
+		began := time.Now()
+		var all sync.WaitGroup
+		all.Go(func() {
+			if err := l.Wait(bg, "k", 10); err != nil || time.Since(began) > 7*time.Second {
+				t.Errorf("%v after %v", err, time.Since(began))
+			}
+		})
+		time.Sleep(500 * ms)
+		if limit, err := stint.Parse("100/1m leaky_queue burst 9"); err != nil || l.SetLimits(limit) != nil {
+			t.Fatal(err)
+		}
+		all.Wait()
+	})
+}

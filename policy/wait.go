@@ -129,8 +129,8 @@ func (p *Policy) untilTurn(ctx context.Context, most time.Duration, settles bool
 		r.tooLong(most)
 		return 0, nil
 	}
-	key, span := r.line(&place, settles)
-	returns, err := p.queued.Wait(ctx, key, place, span)
+	key := r.line(&place, settles)
+	returns, err := p.queued.Wait(ctx, key, place)
 	if err != nil {
 		p.drop(ctx, r.parts, !returns)
 	}
@@ -227,9 +227,9 @@ func heldBy(limits []stint.Limit) (longest time.Duration) {
 }
 
 // line returns the key of the line that the request waits in, one for all its queues and
-// their keys together, and how long units take there. It writes into place what was charged,
-// and who gives it back.
-func (r *Result) line(place *waitqueue.Place[reservedPart], settles bool) (key string, pace func(int64) time.Duration) {
+// their keys together. It writes into place what was charged, at which pace, and who gives it
+// back.
+func (r *Result) line(place *waitqueue.Place[reservedPart], settles bool) (key string) {
 	var id, weights []byte
 	var only stint.Limit
 	n := 0
@@ -246,7 +246,7 @@ func (r *Result) line(place *waitqueue.Place[reservedPart], settles bool) (key s
 	if n > 1 { // requests may swap places only if they weigh the same in each queue
 		id = append(id, weights...)
 	} else {
-		pace = func(units int64) time.Duration { return span(only, units) }
+		place.Span = func(units int64) time.Duration { return span(only, units) }
 	}
 	for _, part := range r.parts {
 		if part.shadow {
@@ -259,7 +259,7 @@ func (r *Result) line(place *waitqueue.Place[reservedPart], settles bool) (key s
 			id = append(id, 'L') // the local store has lines of its own
 		}
 	}
-	return string(id), pace
+	return string(id)
 }
 
 // span returns how long units take at a limit's pace, rounded up.

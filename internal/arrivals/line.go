@@ -68,6 +68,7 @@ type Lines struct {
 	old     atomic.Int64 // until when limits from before a change may be in force, in ns since 1970; 0 for none
 	byPlace map[Place]*line
 	changed time.Time // when limits have changed last
+	holds   int       // how many changes to a faster pace are under way: nobody asks the store
 }
 
 // A line has the waiters of one place. Those in here have no room, as far as is known. Those in
@@ -359,6 +360,14 @@ func (ls *Lines) Old() bool {
 	return old != 0 && time.Now().UnixNano() < old
 }
 
+// Hold keeps the waiters from asking the store, until EveryRoomMade of a faster pace: places give nothing
+// back once a request has passed by the new limits.
+func (ls *Lines) Hold() {
+	order.Lock()
+	defer order.Unlock()
+	ls.holds++
+}
+
 // EveryRoomMade is [Lines.RoomMade] for every place where somebody waits, under limits that may have
 // changed. A waiter that needs more than capacity asks the store at once, wherever in its line it
 // stands, and so hears that it can never pass. Within drains, all that is in use comes back by the numbers
@@ -366,16 +375,15 @@ func (ls *Lines) Old() bool {
 func (ls *Lines) EveryRoomMade(capacity int64, drains time.Duration, faster bool) {
 	until := time.Now().UnixNano()
 	ls.old.Store(max(ls.old.Load(), until+min(int64(drains), math.MaxInt64-until)))
-	if ls.Empty() {
-		return
-	}
 	order.Lock()
 	defer order.Unlock()
+	if faster {
+		ls.holds--
+	}
 	ls.changed = time.Now()
 	for _, ln := range ls.byPlace {
 		for _, s := range slices.Concat(ln.here, ln.elsewhere) {
-			if s.cost > capacity {
-				s.over = true
+			if s.over = s.over || s.cost > capacity; s.over || faster {
 				s.waiter.wake()
 			}
 		}

@@ -48,8 +48,8 @@ func (ln *line) nextHeld(w *Waiter, now time.Time, seat bool) (s step, due time.
 		ln.busy, ln.look, ln.looked = true, false, now
 		return stepLook, due
 	}
-	if again := ln.looked.Add(askAgain); ln.poll > 0 && again.Before(due) {
-		due = again
+	if again := ln.looked.Add(askAgain); ln.poll > 0 && again.Before(due) && again.After(now) {
+		due = again // if it is past, who has made the line busy wakes w
 	}
 	return stepPause, due
 }
@@ -65,7 +65,7 @@ func (ln *line) assign(w *Waiter, a Answer, now time.Time) {
 	if ln.held.Len() == 0 {
 		ln.look, ln.looked = ln.again, now // the store's answer may lack room that was made meanwhile
 	}
-	w.admitted, ln.held.Span = true, a.Span
+	w.admitted = true
 	ln.held.Join(&w.held, *a.Place, now)
 }
 

@@ -40,9 +40,8 @@ type Answer struct {
 	// Lacks has a bit for each part without room. In a denial, 0 means that no part has room.
 	Lacks uint64
 	// Place is what was charged for a request of one part that passes. Under a leaky_queue it may
-	// start later, and Span returns how long units take there. If Place is nil, the request starts now.
+	// start later. If Place is nil, the request starts now.
 	Place *waitqueue.Place[string]
-	Span  func(units int64) time.Duration
 }
 
 // Unknown is a wait of which nobody knows the end: the line is told of room, or asks again by its poll.
@@ -189,6 +188,8 @@ func (w *Waiter) next(seat bool) (s step, due time.Time) {
 		return w.ln().nextHeld(w, now, seat)
 	case seat && w.seated:
 		return stepSeated, due
+	case slices.ContainsFunc(w.stands, func(s stand) bool { return s.line.lines.holds > 0 }):
+		return stepPause, due
 	case slices.ContainsFunc(w.stands, func(s stand) bool { return s.over }):
 		return stepOver, due
 	case w.aside:

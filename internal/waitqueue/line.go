@@ -42,6 +42,9 @@ type Place[T any] struct {
 	Grain       int64
 	// Return says who gives it back.
 	Return Return
+	// Span returns how long units take at the pace at which it was charged, rounded up. Without
+	// it a request only moves up to a place that was charged at its cost or more.
+	Span func(units int64) time.Duration
 
 	owner *Waiter[T] // that it was charged for
 }
@@ -87,11 +90,6 @@ func (w *Waiter[T]) Wake() {
 // constant time, unless requests of different costs wait together: then joining
 // takes time in proportion to those that wait, and giving up too, up to a bound.
 type Line[T any] struct {
-	// Span returns how long units take at the limit's pace, rounded up. Without
-	// it a request only moves up to a place that was charged at its cost or
-	// more.
-	Span func(units int64) time.Duration
-
 	head, tail *Waiter[T]
 	n          int
 	places     []*Place[T] // in order of their starts
@@ -214,7 +212,7 @@ func (l *Line[T]) fit(from spot, units int64) (start, end spot, ok bool) {
 		if room < units {
 			continue
 		}
-		if end.used = l.places[end.at].Units - (room - units); end.used == l.places[end.at].Units || l.Span == nil {
+		if end.used = l.places[end.at].Units - (room - units); end.used == l.places[end.at].Units || l.places[end.at].Span == nil {
 			end = spot{end.at + 1, 0}
 		}
 		return start, end, true
@@ -223,22 +221,22 @@ func (l *Line[T]) fit(from spot, units int64) (start, end spot, ok bool) {
 }
 
 // follows reports whether the place after i begins where place i ends: the store
-// gave no other request a start in between, which would take a unit's time or
-// more. A place that a request may settle does not count, so that the request does
+// gave no other request a start in between, which would take a unit's time. Starts
+// are rounded, so half of that is enough to tell. A place that a request may settle does not count, so that the request does
 // not give back the place that it started in.
 func (l *Line[T]) follows(i int) bool {
-	if l.Span == nil || i+1 == len(l.places) || l.places[i].Return == ByWaiter || l.places[i+1].Return == ByWaiter {
+	if i+1 == len(l.places) || l.places[i].Span == nil || l.places[i].Return == ByWaiter || l.places[i+1].Return == ByWaiter {
 		return false
 	}
-	end := l.places[i].Start.Add(l.Span(l.places[i].Units))
-	return l.places[i+1].Start.Sub(end) < l.Span(1)
+	next := l.places[i+1]
+	return next.Span != nil && next.Start.Sub(l.endOf(l.places[i])) < min(l.places[i].Span(1), next.Span(1))/2
 }
 
 // time returns when a request at a spot starts.
 func (l *Line[T]) time(s spot) time.Time {
 	at := l.places[s.at].Start
 	if s.used > 0 {
-		at = at.Add(l.Span(s.used))
+		at = at.Add(l.places[s.at].Span(s.used))
 	}
 	return at
 }
@@ -267,10 +265,10 @@ func (l *Line[T]) End() (end time.Time, unit time.Duration) {
 	if last := l.lastNeeded(); last >= 0 {
 		p = l.places[last]
 	}
-	if l.Span == nil {
+	if p.Span == nil {
 		return p.Start, 0
 	}
-	return p.Start.Add(l.Span(p.Units)), l.Span(1)
+	return p.Start.Add(p.Span(p.Units)), p.Span(1)
 }
 
 // Disband takes all waiters out of the line and returns them in order. Their places
@@ -308,10 +306,10 @@ func (l *Line[T]) Start() {
 
 // endOf returns when a place ends.
 func (l *Line[T]) endOf(p *Place[T]) time.Time {
-	if l.Span == nil {
+	if p.Span == nil {
 		return p.Start.Add(1<<63 - 1) // not known: for as long as there are waiters
 	}
-	return p.Start.Add(l.Span(p.Units))
+	return p.Start.Add(p.Span(p.Units))
 }
 
 // Leave takes w out of the line: it gives up, and those behind it move up. What
@@ -389,7 +387,7 @@ func (l *Line[T]) Surplus(now time.Time) (reservation T, keep int64, ok bool) {
 	case l.borrowed(l.lastNeeded()):
 		return reservation, 0, false
 	default:
-		if last > 0 && l.places[last-1].Return == ByLine && l.Span != nil && !l.follows(last-1) {
+		if last > 0 && l.places[last-1].Return == ByLine && l.places[last-1].Span != nil && !l.follows(last-1) {
 			l.places[last-1].Return = Kept // the place of another request is in between
 		}
 		l.places[last] = nil

@@ -27,11 +27,10 @@ type keyed[T any] struct {
 
 // Wait returns when the turn of a request has come that was charged a place in
 // the line of key, or with the context's error: then the request has left the
-// line, and is to give its place back itself if returns says so. Span is that
-// of the key's [Line].
-func (ls *Lines[T]) Wait(ctx context.Context, key string, p Place[T], span func(int64) time.Duration) (returns bool, err error) {
+// line, and is to give its place back itself if returns says so.
+func (ls *Lines[T]) Wait(ctx context.Context, key string, p Place[T]) (returns bool, err error) {
 	w := &Waiter[T]{Units: p.Units, Turn: make(chan struct{}, 1)}
-	ln := ls.join(key, w, p, span)
+	ln := ls.join(key, w, p)
 	timer := time.NewTimer(time.Until(p.Start))
 	defer timer.Stop()
 	for {
@@ -63,7 +62,7 @@ func (ls *Lines[T]) leave(key string, ln *keyed[T], w *Waiter[T]) (returns bool)
 	return returns
 }
 
-func (ls *Lines[T]) join(key string, w *Waiter[T], p Place[T], span func(int64) time.Duration) *keyed[T] {
+func (ls *Lines[T]) join(key string, w *Waiter[T], p Place[T]) *keyed[T] {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	ln := ls.byKey[key]
@@ -74,7 +73,6 @@ func (ls *Lines[T]) join(key string, w *Waiter[T], p Place[T], span func(int64) 
 		ln = &keyed[T]{}
 		ls.byKey[key] = ln
 	}
-	ln.Span = span
 	ln.Join(w, p, time.Now())
 	return ln
 }

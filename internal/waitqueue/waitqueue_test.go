@@ -101,7 +101,7 @@ func history(t *testing.T, random *rand.Rand) {
 			continue
 		}
 		token, at := s.charge(units)
-		p := waitqueue.Place[int]{Start: at, Units: units, Reservation: token, Return: waitqueue.ByLine}
+		p := waitqueue.Place[int]{Start: at, Units: units, Reservation: token, Return: waitqueue.ByLine, Span: pace}
 		if own && random.IntN(2) == 0 {
 			p.Return = waitqueue.ByWaiter
 		}
@@ -109,7 +109,7 @@ func history(t *testing.T, random *rand.Rand) {
 		ctx, leave := context.WithTimeout(t.Context(), time.Duration(random.Int64N(int64(60*time.Second))))
 		all.Go(func() {
 			defer leave()
-			returns, err := ls.Wait(ctx, "k", p, pace)
+			returns, err := ls.Wait(ctx, "k", p)
 			if err == nil {
 				mu.Lock()
 				starts = append(starts, start{time.Now(), units})
@@ -176,7 +176,7 @@ func TestLinesMoveUp(t *testing.T) {
 						ctx = leaves
 					}
 					all.Go(func() {
-						returns, _ := ls.Wait(ctx, "k", waitqueue.Place[int]{Start: at, Units: units, Reservation: token, Return: test.by}, pace)
+						returns, _ := ls.Wait(ctx, "k", waitqueue.Place[int]{Start: at, Units: units, Reservation: token, Return: test.by, Span: pace})
 						if starts[i] = time.Since(began); returns {
 							s.settle(token, 0)
 						}
@@ -206,7 +206,7 @@ func TestLinesThousands(t *testing.T) {
 		for range 20_000 {
 			token, at := s.charge(1)
 			all.Go(func() {
-				_, _ = ls.Wait(ctx, "k", waitqueue.Place[int]{Start: at, Units: 1, Reservation: token, Return: waitqueue.ByLine}, pace)
+				_, _ = ls.Wait(ctx, "k", waitqueue.Place[int]{Start: at, Units: 1, Reservation: token, Return: waitqueue.ByLine, Span: pace})
 			})
 		}
 		synctest.Wait()
