@@ -47,7 +47,10 @@ type ingressPath struct {
 	of         *ingress
 	server            // where it is
 	path, kind string // without a path: all requests of the host that no other path takes
-	regex      bool
+	own        bool   // an annotation makes it a regular expression, if the server has it
+	regex      bool   // its server has regular expressions, perhaps if unsure
+	unsure     bool
+	catchAll   bool // of an Ingress without rules: it goes before older ones
 	at         node
 }
 
@@ -66,7 +69,9 @@ func IngressNginx(docs []Document) ([]byte, importers.Notes, error) {
 			continue
 		}
 		each(d.root, func(n node) bool { // a ConfigMap of the controller, or values of Helm
+			c.narrowed(n, n.text())
 			for _, f := range n.fields() {
+				c.narrowed(f.value, "--"+f.name+"="+f.value.text())
 				c.controls(f)
 				settings[f.name] = f.value
 			}
@@ -90,11 +95,17 @@ func IngressNginx(docs []Document) ([]byte, importers.Notes, error) {
 		}
 	}
 	for _, p := range paths {
-		one := place{when: c.location(p), at: p.at, class: p.class, lacks: lacks[p.server]}
+		one := place{when: c.location(p), at: p.at, class: p.class, lacks: lacks[p.server], moves: p.moves()}
+		if p.unsure || p.regex && p.path != "/" {
+			one.among = fmt.Sprintf("%q", p.server)
+		}
 		if p.of != nil {
 			one.tie, one.limits = ties[p.spot()], p.of.limits()
 		}
 		c.places = append(c.places, one)
+	}
+	for i, p := range paths {
+		c.places[i].folds = c.file.FoldCase && !p.regex && strings.ToUpper(p.path) != strings.ToLower(p.path)
 	}
 	for _, in := range all {
 		var at []int
@@ -115,6 +126,16 @@ func IngressNginx(docs []Document) ([]byte, importers.Notes, error) {
 
 // realIP matches the directives of a snippet by which nginx takes clients from what stands in front.
 var realIP = regexp.MustCompile(`\b(set_)?real_ip_\w+`)
+
+// narrowing matches an argument of the controller by which it takes not every Ingress.
+var narrowing = regexp.MustCompile(`--(watch-namespace(-selector)?|disable-catch-all)([= ]\S*|$)`)
+
+// narrowed notes such an argument.
+func (c *converter) narrowed(at node, text string) {
+	if arg := narrowing.FindStringSubmatch(text); arg != nil && arg[3] != "=false" && (arg[3] != "=" || arg[1] == "disable-catch-all") {
+		c.notes.Lose(at.where(), "%s is NOT KEPT: Ingresses that the controller leaves out free requests here", arg[1])
+	}
+}
 
 // controls notes a setting of the controller that changes limits.
 func (c *converter) controls(f field) {
@@ -201,9 +222,10 @@ func ingressOf(n node) *ingress {
 		}
 	}
 	in.canary = in.notes["canary"].yes()
-	regex := in.notes["use-regex"].yes() || in.notes["rewrite-target"].text() != ""
+	target := in.notes["rewrite-target"].text()
 	add := func(host string, n node, path, kind string) {
-		in.paths = append(in.paths, ingressPath{in, server{in.class, host}, path, kind, regex, n})
+		own := in.notes["use-regex"].yes() || target != "" && target+path != "//" // the location / gets the target, too
+		in.paths = append(in.paths, ingressPath{of: in, server: server{in.class, host}, path: path, kind: kind, own: own, at: n})
 	}
 	for _, r := range n.get("spec", "rules").list() {
 		host := r.get("host").text()
@@ -219,8 +241,8 @@ func ingressOf(n node) *ingress {
 				add(host, p, path, p.get("pathType").text())
 			}
 		}
-		if !r.get("http").there() {
-			add(host, r, "/", "Prefix")
+		if len(r.get("http", "paths").list()) == 0 { // any other path / replaces it
+			add(host, r, "/", besidePaths)
 		}
 	}
 	for _, name := range []string{"defaultBackend", "backend"} {
@@ -229,6 +251,7 @@ func ingressOf(n node) *ingress {
 		case !b.there(), b.get("resource").there():
 		case len(in.hosts) == 0:
 			add("", b, "/", "Prefix")
+			in.paths[len(in.paths)-1].catchAll = true
 		default: // it takes what no path of these hosts takes, and nothing of others
 			for _, host := range in.hosts {
 				add(host, b, "/", besidePaths)
@@ -311,14 +334,41 @@ func (c *converter) aliased(all []*ingress) (paths []ingressPath) {
 	return paths
 }
 
+// regexes returns the servers that have regular expressions, since a path is one, and those of which it is not
+// sure: another Ingress may have the path, or it is of no location.
+func regexes(all []ingressPath) (regex, unsure map[server]bool) {
+	regex, unsure = map[server]bool{}, map[server]bool{}
+	for _, p := range all {
+		regex[p.server] = regex[p.server] || p.own
+	}
+	for at, is := range regex {
+		if !is {
+			continue
+		}
+		sure := slices.ContainsFunc(all, func(p ingressPath) bool {
+			return p.server == at && !slices.ContainsFunc(all, func(o ingressPath) bool {
+				return o.server == at && o.path == p.path && (!o.own || o.kind == besidePaths || o.of.notes["rewrite-target"].text() == o.path)
+			})
+		})
+		root := slices.ContainsFunc(all, func(p ingressPath) bool { return p.server == at && p.path == "/" && p.kind == "Exact" })
+		unsure[at] = !sure || root
+	}
+	return regex, unsure
+}
+
+// moves reports whether a path among regular expressions has two locations: /api/ and, unless an Exact path
+// has it, /api. Others may come between.
+func (p *ingressPath) moves() bool {
+	return p.unsure || p.regex && !p.own && p.kind == "Prefix" && p.path != "/"
+}
+
 // ordered sorts paths as nginx tries them, by host, then the longer first. It adds a last one
 // for each host: a request that no path of its host takes goes to no other host.
 func ordered(all []ingressPath) []ingressPath {
 	all = slices.DeleteFunc(all, func(p ingressPath) bool { return p.of.canary })
-	regex := map[server]bool{}
+	regex, unsure := regexes(all)
 	hosts := map[server]bool{}
 	for _, p := range all {
-		regex[p.server] = regex[p.server] || p.regex
 		if p.host != "" && !hosts[p.server] {
 			all = append(all, ingressPath{server: p.server, at: p.at})
 		}
@@ -326,6 +376,7 @@ func ordered(all []ingressPath) []ingressPath {
 	}
 	for i := range all {
 		all[i].regex = regex[all[i].server] && all[i].path != ""
+		all[i].unsure = all[i].regex && unsure[all[i].server]
 		if all[i].kind == "" || all[i].kind == "ImplementationSpecific" { // as the controller reads it
 			all[i].kind = "Prefix"
 		}
@@ -359,6 +410,12 @@ func ordered(all []ingressPath) []ingressPath {
 			}
 			return -1
 		}
+		if a.catchAll != b.catchAll {
+			if a.catchAll {
+				return -1
+			}
+			return 1
+		}
 		if a.regex && b.regex {
 			return strings.Compare(b.path, a.path)
 		}
@@ -377,34 +434,48 @@ func (c *converter) location(p ingressPath) [][]importers.Cond {
 		}
 		when = [][]importers.Cond{host}
 	}
-	var path []importers.Cond
-	switch {
-	case p.path == "", p.kind == besidePaths:
+	if p.path == "" || p.kind == besidePaths {
 		return when
-	case p.regex:
-		if head, below := strings.CutSuffix(p.path, "(/|$)(.*)"); below {
-			path = pathBelow(head)
-		} else {
-			path = c.pathFinds(p.at, "^"+p.path, true)
-		}
-		if len(path) > 0 && !c.file.FoldCase {
-			c.file.FoldCase = true
-			c.notes.Say(p.at.where(), "upper and lower case make no difference in any path of these rules: this host has regular expressions, in which they make none")
-		}
-	case p.kind == "Exact":
-		path = exactPath(p.path)
-	case p.kind == "Prefix":
-		path = pathBelow(p.path)
-	default:
-		path = pathBegins(p.path)
 	}
-	if path == nil {
+	var paths [][]importers.Cond
+	if p.regex {
+		paths = append(paths, c.finds(p))
+	}
+	if !p.regex || p.unsure {
+		paths = append(paths, plain(p))
+	}
+	if slices.ContainsFunc(paths, func(path []importers.Cond) bool { return path == nil }) {
 		if !p.of.limited() {
 			c.notes.Say(p.at.where(), "path %s is left out: rules cannot name its paths. It has no limits of its own; those around it hold here too", p.path)
 		}
 		return nil
 	}
-	return and(when, [][]importers.Cond{path})
+	return and(when, paths)
+}
+
+// finds returns the condition of a path that is a regular expression.
+func (c *converter) finds(p ingressPath) (path []importers.Cond) {
+	if head, below := strings.CutSuffix(p.path, "(/|$)(.*)"); below {
+		path = pathBelow(head)
+	} else {
+		path = c.pathFinds(p.at, "^"+p.path, true)
+	}
+	if len(path) > 0 && !c.file.FoldCase {
+		c.file.FoldCase = true
+		c.notes.Say(p.at.where(), "upper and lower case make no difference in any path of these rules: this host has regular expressions, in which they make none")
+	}
+	return path
+}
+
+// plain returns the condition of a path that is no regular expression.
+func plain(p ingressPath) []importers.Cond {
+	switch p.kind {
+	case "Exact":
+		return exactPath(p.path)
+	case "Prefix":
+		return pathBelow(p.path)
+	}
+	return pathBegins(p.path)
 }
 
 // limited reports whether the Ingress may have limits.

@@ -360,9 +360,13 @@ func TestFreed(t *testing.T) {
 		return fmt.Sprintf("---\n{kind: Ingress, metadata: {name: %s, annotations: {%s}}, spec: {ingressClassName: %s, rules: [{host: %q, http: {paths: [{path: %s, pathType: Prefix}]}}]}}\n", name, notes, class, host, path)
 	}
 	const once = `nginx.ingress.kubernetes.io/limit-rpm: "1", nginx.ingress.kubernetes.io/limit-burst-multiplier: "0"`
+	const regex = "nginx.ingress.kubernetes.io/use-regex: 'true'"
 	const alias = "nginx.ingress.kubernetes.io/server-alias: "
 	aged := func(name, made, notes, path, kind string) string {
 		return fmt.Sprintf("---\n{kind: Ingress, metadata: {name: %s, creationTimestamp: '%sT00:00:00Z', annotations: {%s}}, spec: {rules: [{host: a.example, http: {paths: [{path: %q, pathType: %s}]}}]}}\n", name, made, notes, path, kind)
+	}
+	pathless := func(notes string) string {
+		return fmt.Sprintf("---\n{kind: Ingress, metadata: {name: p, creationTimestamp: '2026-01-05T00:00:00Z', annotations: {%s}}, spec: {rules: [{host: a.example}]}}\n", notes)
 	}
 	route := "kind: Middleware\nmetadata: {name: one}\nspec: {rateLimit: {average: 1, period: 1h, burst: 1}}\n---\nkind: IngressRoute\nmetadata: {name: r}\nspec: {routes: [{match: 'PathPrefix(`/`)', middlewares: [{name: one}]}]}\n"
 	other := "---\nkind: IngressRoute\nmetadata: {name: o, annotations: {kubernetes.io/ingress.class: %s}}\nspec: {%s, routes: [{match: 'PathPrefix(`/free`)'}]}\n"
@@ -379,7 +383,16 @@ func TestFreed(t *testing.T) {
 		{"ingress", ofClass("a", "out", once, "a.example", "/") + ofClass("b", "in", "", "a.example", "/free"), "/free", ""},
 		{"ingress", ofClass("a", "out", once, "a.example", "/") + ofClass("b", "out", "", "a.example", "/free"), "/", "/free"},
 		{"ingress", ofClass("a", "out", once, "", "/") + ofClass("b", "in", "", "a.example", "/x"), "/y", ""},
-		{"ingress", ofClass("a", "in", "nginx.ingress.kubernetes.io/use-regex: 'true'", "a.example", "/X") + ofClass("b", "out", once, "a.example", "/") + ofClass("c", "out", "", "a.example", "/x"), "/", "/x"},
+		{"ingress", ofClass("a", "in", regex, "a.example", "/X") + ofClass("b", "out", once, "a.example", "/") + ofClass("c", "out", "", "a.example", "/8"), "/", "/8"},
+		{"ingress", aged("a", "2026-01-01", once+", nginx.ingress.kubernetes.io/rewrite-target: /", "/", "Prefix") + aged("b", "2026-01-02", "", "/api", "Prefix"), "/apix", "/api/x"},
+		{"ingress", aged("a", "2026-01-01", once, "/", "Prefix") + aged("b", "2026-01-02", "", "/api", "Prefix") + aged("c", "2026-01-03", regex, "/", "Prefix"), "/apix", ""},
+		{"ingress", aged("a", "2026-01-01", once, "/", "Prefix") + aged("b", "2026-01-02", "", "/api", "Prefix") + pathless(regex), "/API/x", ""},
+		{"ingress", aged("a", "2026-01-01", regex, "/zz", "Prefix") + aged("b", "2026-01-02", "", "/api", "Prefix") + aged("c", "2026-01-03", once, "/api", "Exact"), "/apix", ""},
+		{"ingress", aged("a", "2026-01-01", once, "/API", "Prefix") + aged("b", "2026-01-02", regex, "/api", "Prefix"), "/API/x", ""},
+		{"ingress", aged("a", "2026-01-01", regex, "/(.*)", "Prefix") + aged("b", "2026-01-02", "", "/free", "Prefix") + aged("c", "2026-01-01", once, "/", "Prefix"), "", "/freely"},
+		{"ingress", pathless("") + aged("b", "2026-01-01", once, "/", "Prefix"), "/", ""},
+		{"ingress", aged("a", "2026-01-01", once, "/free", "Prefix") + pathless(""), "/free", "/"},
+		{"ingress", strings.Replace(aged("a", "2026-01-01", "", "/", "Prefix"), "host: a.example, ", "", 1) + strings.Replace(pathless(once), "rules: [{host: a.example}]", "defaultBackend: {service: {name: s}}", 1), "/", ""},
 		{"ingress", ofClass("a", "x", alias+"a.example", "b.example", "/") + ofClass("b", "x", once, "a.example", "/"), "/", ""},
 		{"ingress", ofClass("a", "x", alias+"a.example", "b.example", "/") + ofClass("b", "x", once+", "+alias+"a.example", "c.example", "/"), "/", ""},
 		{"ingress", ofClass("a", "x", alias+"a.example", "b.example", "/") + ofClass("b", "x", alias+"c.example", "b.example", "/free") + ofClass("c", "x", once, "*.example", "/"), "/free", ""},

@@ -31,7 +31,10 @@ type place struct {
 	inner    bool     // another place takes its requests from all that are not around it
 	tie      string   // of places with the same one that meet, it is not sure which has a request
 	limits   string   // what two of them may have alike
-	former   []int    // its rank in another order, which the gateway may take: the greater goes first
+	among    string   // of places with the same one, it is not sure whether one that moves goes first
+	moves    bool
+	folds    bool  // there, upper and lower case make a difference in its path, and here none
+	former   []int // its rank in another order, which the gateway may take: the greater goes first
 }
 
 // besides reports whether no request comes in for both places.
@@ -53,6 +56,8 @@ func (p *place) unsure(q *place) string {
 		return q.lacks
 	case q.tie != "" && q.tie == p.tie && q.limits != p.limits:
 		return "the files do not say whether this goes first"
+	case (q.moves || p.moves) && q.among != "" && q.among == p.among:
+		return "among regular expressions, whether this goes first is not sure"
 	case q.former != nil && slices.Compare(q.former, p.former) <= 0 && q.limits != p.limits:
 		return "Kong's version and router_flavor say whether this goes first"
 	}
@@ -349,7 +354,7 @@ type part struct {
 // without takes from a rule the requests of other places before its own: by unless, or if one
 // of its own comes before such a place, by overrides, which are tried in order.
 func (c *converter) without(r *importers.Rule, in []int) {
-	var parts []part
+	parts, ordered := []part{}, false
 	var own, other []int
 	for i := range slices.Max(in) + 1 {
 		q, mine := &c.places[i], slices.Contains(in, i)
@@ -401,9 +406,9 @@ func (c *converter) without(r *importers.Rule, in []int) {
 		}
 		return !ok
 	})
-	ordered := false
 	for _, i := range other {
 		parts[i].kept = true
+		c.folded(&c.places[parts[i].place])
 	}
 	for _, i := range own {
 		parts[i].kept = before(i, other)
@@ -416,6 +421,13 @@ func (c *converter) without(r *importers.Rule, in []int) {
 		case p.kept:
 			r.Unless = append(r.Unless, p.when)
 		}
+	}
+}
+
+// folded notes that requests are taken from a rule in other letters, too.
+func (c *converter) folded(q *place) {
+	if q.folds {
+		c.notes.Lose(q.at.where(), "a limit is NOT KEPT for this path in other letters: rules take upper and lower case for the same, as another host has regular expressions")
 	}
 }
 
