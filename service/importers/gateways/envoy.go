@@ -326,7 +326,7 @@ func (e *envoyLocal) manager(m node) {
 		}
 		for _, r := range d.host.get("routes").list() {
 			one := place{when: and(when, e.routeMatch(r)), at: r, entries: d.entries, answered: r.get("redirect").there()}
-			own := configs(bases, r, d.host, routes)
+			own := e.configs(bases, r, d.host, routes)
 			one.lacks = cmp.Or(e.knowsRoute(r, own), lacks)
 			e.places = append(e.places, one)
 			limits := append(r.anyCase("route", "rate_limits").list(), r.anyCase("rate_limits").list()...)
@@ -352,9 +352,12 @@ func (e *envoyLocal) knowsRoute(r node, configs []node) string {
 	return lacks
 }
 
+// canonical is the name of the filter by which older versions of Envoy found a configuration of a route, too.
+const canonical = "envoy.filters.http.local_ratelimit"
+
 // configs returns the configurations of filters for a route, the most specific of each: that of the route,
-// its virtual host, the route configuration, the filter. A name tells filters apart, where there are several.
-func configs(bases []base, in ...node) (all []node) {
+// its virtual host, the route configuration, the filter. It must be under the name of the filter.
+func (e *envoyLocal) configs(bases []base, in ...node) (all []node) {
 	if len(bases) == 0 {
 		bases = []base{{}}
 	}
@@ -362,7 +365,10 @@ func configs(bases []base, in ...node) (all []node) {
 		config, ok := b.config, false
 		for _, n := range in {
 			of := n.anyCase("typed_per_filter_config")
-			if len(bases) > 1 {
+			if b.name != "" {
+				if old := of.get(canonical); b.name != canonical && old.there() && len(bases) == 1 {
+					e.notes.Lose(old.where(), "%s for the filter %s is NOT KEPT: newer versions of Envoy look for that name alone", canonical, b.name)
+				}
 				of = of.get(b.name)
 			}
 			if own, is := filterIn(of); is && !ok {

@@ -377,6 +377,8 @@ func TestFreed(t *testing.T) {
 		{"envoy", "http_filters: [{name: x, typed_config: " + wide + "}, {name: x, typed_config: " + local + "}]\n" + anyRoute, "/", ""},
 		{"envoy", "http_filters: [{name: l, typed_config: " + local + "}, {name: w, typed_config: " + local + "}]\n" + strings.Replace(anyRoute, "/}", "/}, typed_per_filter_config: {w: "+wide+"}", 1), "/", ""},
 		{"envoy", "http_filters: [{name: l, typed_config: " + wide + "}, {name: w, typed_config: " + local + "}]\n" + strings.NewReplacer("/}", "/}, typed_per_filter_config: {w: "+wide+"}", "domains", "typed_per_filter_config: {l: "+local+"}, domains").Replace(anyRoute), "/", ""},
+		{"envoy", "http_filters: [{name: l, typed_config: " + local + "}]\n" + strings.Replace(anyRoute, "/}", "/}, typed_per_filter_config: {w: "+wide+"}", 1), "/", ""},
+		{"envoy", "http_filters: [{name: l, typed_config: " + local + "}]\n" + strings.Replace(anyRoute, "/}", "/}, typed_per_filter_config: {l: "+wide+"}", 1), "", "/"},
 		{"envoy", fmt.Sprintf(sharing, local) + fmt.Sprintf(sharing, wide) + "---\nname: r\nvirtual_hosts: [{domains: ['*'], routes: [{match: {prefix: /}}]}]\n", "/", ""},
 		{"envoy", fmt.Sprintf(sharing, local) + fmt.Sprintf(sharing, local) + "---\nname: r\nvirtual_hosts: [{domains: ['*'], routes: [{match: {prefix: /}, typed_per_filter_config: {x: " + wide + "}}]}]\n", "", "/"},
 		{"ingress", ofClass("a", "in", "", "a.example", "/") + ofClass("b", "out", once, "a.example", "/"), "/", ""},
@@ -599,11 +601,11 @@ func TestEnvoyLocal(t *testing.T) {
 		for _, domain := range []string{"*", "a.example.com"} {
 			h := host{domain: domain}
 			h.own, own = one(3, "")
-			fmt.Fprintf(&text, "  - domains: [%q]\n    typed_per_filter_config: {x: %s}\n    routes:\n", domain, strings.TrimSpace(own))
+			fmt.Fprintf(&text, "  - domains: [%q]\n    typed_per_filter_config: {envoy.filters.http.local_ratelimit: %s}\n    routes:\n", domain, strings.TrimSpace(own))
 			for range 1 + r.IntN(3) {
 				o := route{prefix: pick(r, "/api/v1", "/api", "/", "/login")}
 				o.own, own = one(2, "")
-				fmt.Fprintf(&text, "    - match: {prefix: %s}\n      typed_per_filter_config: {x: %s}\n", o.prefix, strings.TrimSpace(own))
+				fmt.Fprintf(&text, "    - match: {prefix: %s}\n      typed_per_filter_config: {envoy.filters.http.local_ratelimit: %s}\n", o.prefix, strings.TrimSpace(own))
 				h.routes = append(h.routes, o)
 			}
 			hosts = append(hosts, h)

@@ -86,6 +86,8 @@ func TestUnknown(t *testing.T) {
 		"envoy: of a listener": {"envoy", routes("path: /x", "\nlistener_filters: [{typed_config: {'@type': type.googleapis.com/envoy.extensions.filters.listener.local_ratelimit.v3.LocalRateLimit}}]"),
 			"/", "", "a limit of connections is NOT KEPT"},
 
+		"envoy: an older name": {"envoy", "http_filters: [{name: x, typed_config: " + one[len("{x: "):len(one)-1] + "}]\n" + strings.ReplaceAll(routes("path: /y", ""), "{x: ", "{envoy.filters.http.local_ratelimit: "), "/y", "", "envoy.filters.http.local_ratelimit for the filter x is NOT KEPT"},
+
 		"kong: of a service":      {"kong", off("some: y,", ""), "/free", "", unknown},
 		"kong: of a route":        {"kong", off("", "some: y,"), "/free", "", unknown},
 		"kong: nothing":           {"kong", off("", "strip_path: true,"), "/", "/free", ""},
