@@ -16,13 +16,14 @@ import (
 // envoyLocal is the configuration of Envoy in all files together.
 type envoyLocal struct {
 	*converter
-	uses  map[*rulesfile.Node]*envoyFilter // by their configurations
-	all   []*envoyFilter
-	bases map[string][]base // the filters of connection managers, by the name of their route configuration
-	ports map[string]bool   // names of the route configurations of managers that leave the port in Host
-	named map[string]bool   // names of the route configurations in the files
-	whole map[string]bool   // entries with a virtual host for what no other takes
-	inner map[string]bool   // attributes of headers that Envoy removes unless its own servers sent them
+	uses    map[*rulesfile.Node]*envoyFilter // by their configurations
+	all     []*envoyFilter
+	bases   map[string][]base // the filters of connection managers, by the name of their route configuration
+	ports   map[string]bool   // names of the route configurations of managers that leave the port in Host
+	named   map[string]bool   // names of the route configurations in the files
+	whole   map[string]bool   // entries with a virtual host for what no other takes
+	writers []node            // filters that may write headers
+	inner   map[string]bool   // attributes of headers that Envoy removes unless its own servers sent them
 }
 
 // An envoyFilter is a configuration of the filter, and the indexes of the places where it applies, together
@@ -202,6 +203,9 @@ func (e *envoyLocal) others(n node) bool {
 	kind, config := n.get("@type").text(), n
 	if of := n.anyCase("type_url"); of.there() {
 		kind, config = of.text(), n.get("value")
+	}
+	if filter := ofFilter.FindStringSubmatch(kind); filter != nil && !oneOf(filter[1], envoySilent) {
+		e.writers = append(e.writers, n)
 	}
 	for end, why := range notLocal {
 		if strings.HasSuffix(kind, end) {
@@ -541,7 +545,7 @@ func (e *envoyLocal) headerOf(name string) (attribute string, ok bool) {
 		return "host", true
 	}
 	attribute, ok = header(name)
-	return attribute, ok && (!strings.HasPrefix(attribute, "header.x-envoy-") || e.inner[attribute])
+	return attribute, ok && (!oneOf(attribute, "header.x-envoy-* header.x-forwarded-* header.x-request-id") || e.inner[attribute])
 }
 
 // filter makes the rules of a configuration.
@@ -743,6 +747,7 @@ func (e *envoyLocal) descriptor(r *importers.Rule, entries, actions []node) (mat
 			if !ok {
 				return nil, "", false
 			}
+			e.writtenBefore(a, attribute)
 		case a.anyCase("generic_key").there():
 			made, constant = name(a.anyCase("generic_key"), "generic_key"), a.anyCase("generic_key", "descriptor_value").text()
 		case a.anyCase("header_value_match").there():
@@ -752,6 +757,9 @@ func (e *envoyLocal) descriptor(r *importers.Rule, entries, actions []node) (mat
 			}
 			made, constant = name(of, "header_match"), of.anyCase("descriptor_value").text()
 			when = and(when, e.headersMatch(of.get("headers").list()))
+			for _, h := range of.get("headers").list() {
+				e.writtenBefore(a, "header."+h.get("name").text())
+			}
 			if of.anyCase("expect_match").no() {
 				return nil, "", false
 			}

@@ -43,6 +43,7 @@ type kong struct {
 	o       KongOptions
 	routes  []kongRoute
 	plugins []kongPlugin
+	others  []node // plugins of other kinds
 	groups  map[string][]string
 	ids     map[string]string // names of entities by their IDs
 	off     map[string]bool   // services that are not enabled
@@ -188,6 +189,7 @@ func (k *kong) readPlugins(n node, of kongPlugin) {
 			k.notes.Say(p.where(), "%s is left out: it bounds bytes of a request, stint bounds requests", one.kind)
 			continue
 		case !known:
+			k.others = append(k.others, p)
 			if strings.Contains(one.kind, "limiting") || one.kind == "service-protection" {
 				k.notes.Lose(p.where(), "%s is NOT KEPT: these rules are of rate-limiting and rate-limiting-advanced", one.kind)
 			}
@@ -417,6 +419,7 @@ func (k *kong) by(p kongPlugin, r importers.Rule, field string, in []int, of []i
 			return
 		}
 		if attribute, ok := header(p.config.get("header_name").text()); ok {
+			k.writtenBefore(p.at, attribute)
 			either(attribute)
 			return
 		}

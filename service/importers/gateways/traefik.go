@@ -436,7 +436,11 @@ func (t *traefik) middleware(name string, m node, at int) {
 	if f := m.anyCase("inFlightReq"); f.there() {
 		t.knows(f, "amount", "sourceCriterion")
 		r := importers.Rule{Name: name + "-in-flight", Key: []string{"host"}, Limits: []string{fmt.Sprintf("%d in flight", t.number(f.anyCase("amount"), 0))}}
-		if by := f.anyCase("sourceCriterion"); len(by.fields()) == 0 || t.source(&r, by) {
+		by := f.anyCase("sourceCriterion")
+		if len(by.fields()) == 0 {
+			t.writtenBefore(f, "Host")
+		}
+		if len(by.fields()) == 0 || t.source(&r, by) {
 			t.add(f, r, []int{at})
 		}
 	}
@@ -493,9 +497,11 @@ func (t *traefik) source(r *importers.Rule, n node) (ok bool) {
 			t.notes.Lose(n.where(), "requestHeaderName %s is NOT KEPT, with its limit: no rule can count by it", name)
 			return false
 		}
+		t.writtenBefore(n, name)
 		r.Key = []string{attribute}
 		return true
 	case n.anyCase("requestHost").yes():
+		t.writtenBefore(n, "Host")
 		r.Key = []string{"host"}
 		return true
 	}

@@ -44,6 +44,15 @@ func TestUnknown(t *testing.T) {
 		}
 		return fmt.Sprintf(one, "f", note, host, path, backend) + fmt.Sprintf(one, "l", "nginx.ingress.kubernetes.io/limit-rpm: '1', nginx.ingress.kubernetes.io/limit-burst-multiplier: '0'", limited, "/", "service: {name: s}")
 	}
+	writes := func(filter string) string {
+		return "---\nname: x\ntyped_config: {'@type': type.googleapis.com/envoy.extensions.filters.http." + filter + ".v3.X}\n"
+	}
+	counts := func(header, plugin string) string {
+		return "plugins: [{name: rate-limiting, config: {hour: 1, limit_by: header, header_name: " + header + "}}, {name: " + plugin + "}]\nroutes: [{name: b, paths: [/]}]\n"
+	}
+	identity := func(by, middleware string) string {
+		return "http:\n  services: {s: {}}\n  middlewares: {w: {" + middleware + "}, one: {rateLimit: {average: 1, period: 1h, burst: 1, sourceCriterion: {" + by + "}}}}\n  routers: {p: {rule: 'PathPrefix(`/`)', service: s, middlewares: [w, one]}}\n"
+	}
 	const service = "service: {name: s}"
 	const fronts = once + "    p: {rule: 'PathPrefix(`/`)', service: s, middlewares: [one]}\n---\n"
 	const unknown = "the field some is not known here: NOT KEPT"
@@ -83,6 +92,9 @@ func TestUnknown(t *testing.T) {
 		"envoy: of one route":             {"envoy", several("/b", generic, ""), "/", "", ""},
 		"envoy: of another route":         {"envoy", several("/b", "", generic), "/b", "", ""},
 		"envoy: unlike, one bucket":       {"envoy", several("/b", generic, strings.Replace(generic, "]}", ", {remote_address: {}}]}, {actions: [{header_value_match: {descriptor_key: generic_key, descriptor_value: v, headers: [{name: x-inner, present_match: true}]}}]}", 1)), "/", "", "one count with that of envoy.yaml:1 is NOT KEPT"},
+		"envoy: written":                  {"envoy", descriptor(fmt.Sprintf(byHeader, "", ""), "", "") + writes("header_mutation"), "", "/", "a count by x-inner is NOT KEPT: there, what stands at envoy.yaml:4 may write it"},
+		"envoy: not written":              {"envoy", descriptor(fmt.Sprintf(byHeader, "", ""), "", "") + writes("cors"), "", "/", ""},
+		"envoy: Envoy's own":              {"envoy", strings.ReplaceAll(descriptor(fmt.Sprintf(byHeader, "", ""), "", ""), "x-inner", "x-request-id"), "/", "", "no rate_limits in the file make it"},
 		"envoy: of a listener": {"envoy", routes("path: /x", "\nlistener_filters: [{typed_config: {'@type': type.googleapis.com/envoy.extensions.filters.listener.local_ratelimit.v3.LocalRateLimit}}]"),
 			"/", "", "a limit of connections is NOT KEPT"},
 
@@ -94,6 +106,12 @@ func TestUnknown(t *testing.T) {
 		"kong: of a plugin":       {"kong", kong("condition: x,", ""), "/", "", "kong.yaml:2: the field condition is not known here"},
 		"kong: of a config":       {"kong", kong("", ", some: y"), "/", "", unknown},
 		"kong: no plugin's":       {"kong", kong("ordering: {},", ", redis_ssl: true"), "", "/", ""},
+		"kong: written":           {"kong", counts("X-Consumer-Username", "key-auth"), "/", "", "a count by x-consumer-username is NOT KEPT"},
+		"kong: not written":       {"kong", counts("X-K", "key-auth"), "/", "", ""},
+		"kong: taken away":        {"kong", counts("X-K", "key-auth, config: {hide_credentials: true}"), "/", "", "a count by x-k is NOT KEPT"},
+		"kong: written after":     {"kong", counts("X-K", "request-transformer"), "/", "", ""},
+		"kong: written by order":  {"kong", counts("X-K", "request-transformer, ordering: {before: {access: [rate-limiting]}}"), "/", "", "a count by x-k is NOT KEPT"},
+		"kong: written by code":   {"kong", counts("X-K", "pre-function"), "/", "", "a count by x-k is NOT KEPT"},
 		"kong: a namespace":       {"kong", shared(1, 1, "x"), "/a,/b", "", ""},
 		"kong: two namespaces":    {"kong", shared(1, 1, "y"), "/a /b", "", ""},
 		"kong: unlike, one count": {"kong", shared(1, 2, "x"), "/a", "", "one count with that of kong.yaml:3 is NOT KEPT"},
@@ -122,6 +140,12 @@ func TestUnknown(t *testing.T) {
 		"kong: conf":                  {"kong", kong("", "") + "---\ntrusted_ips = 10.0.0.0/8\n", "", "/", "kong.yaml:4: trusted_ips is NOT KEPT"},
 		"kong: variables":             {"kong", kong("", "") + "---\nenv: [{name: KONG_REAL_IP_HEADER, value: X-Real-IP}]\n", "", "/", "KONG_REAL_IP_HEADER is NOT KEPT"},
 		"kong: Helm":                  {"kong", kong("", "") + "---\nenv: {trusted_ips: 10.0.0.0/8}\n", "", "/", "trusted_ips is NOT KEPT"},
+		"traefik: written":            {"traefik", identity("requestHeaderName: X-K", "headers: {customRequestHeaders: {x-k: ''}}"), "/", "", "a count by X-K is NOT KEPT: there, what stands at traefik.yaml:3 may write it"},
+		"traefik: another written":    {"traefik", identity("requestHeaderName: X-K", "headers: {customRequestHeaders: {x-l: ''}}"), "/", "", ""},
+		"traefik: host written":       {"traefik", identity("requestHost: true", "headers: {customRequestHeaders: {Host: a}}"), "/", "", "a count by Host is NOT KEPT"},
+		"traefik: by authentication":  {"traefik", identity("requestHeaderName: X-K", "forwardAuth: {authResponseHeaders: [X-L, X-K]}"), "/", "", "a count by X-K is NOT KEPT"},
+		"traefik: of a user":          {"traefik", identity("requestHeaderName: X-K", "basicAuth: {headerField: X-K}"), "/", "", "a count by X-K is NOT KEPT"},
+		"traefik: a plugin":           {"traefik", identity("requestHeaderName: X-K", "plugin: {x: {y: z}}"), "/", "", "a count by X-K is NOT KEPT"},
 		"traefik: arguments":          {"traefik", fronts + "services: {t: {command: ['--entryPoints.web.proxyProtocol.trustedIPs=10.0.0.1']}}", "/", "", "entryPoints.web.proxyProtocol is NOT KEPT"},
 		"traefik: variables":          {"traefik", fronts + "{kind: Deployment, spec: {env: [{name: TRAEFIK_ENTRYPOINTS_WEB_PROXYPROTOCOL_INSECURE, value: t}]}}", "/", "", "TRAEFIK_ENTRYPOINTS_WEB_PROXYPROTOCOL is NOT KEPT"},
 		"traefik: Helm":               {"traefik", fronts + "ports: {web: {proxyProtocol: {trustedIPs: [10.0.0.1]}}, x: {proxyProtocol: {trustedIPs: [], insecure: false}}}", "/", "", "proxyProtocol is NOT KEPT"},
