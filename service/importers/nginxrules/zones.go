@@ -170,8 +170,32 @@ func (z *zone) add(v variant) (again bool) {
 	return again
 }
 
+// joined reports whether several values that a client chooses may make one text together, as ab and a with b do:
+// one key to nginx, and several to rules.
+func joined(text string) bool {
+	var loose []string // the attributes of which the text does not say where they end
+	all := variable.FindAllStringSubmatchIndex(text, -1)
+	for i, m := range all {
+		name, after := attributeOf(text[m[2]:m[3]]), text[m[1]:]
+		if i+1 < len(all) && m[1] == all[i+1][0] && attributeOf(text[all[i+1][2]:all[i+1][3]]) == "path" {
+			after = "/"
+		}
+		ends := name == "" || name == "ip"                                                                      // of no client's choice
+		for kind, end := range map[string]string{"method": " /", "host": " /", "query.": "&", "cookie.": ";"} { // what is in none
+			ends = ends || strings.HasPrefix(name, kind) && after != "" && strings.Contains(end, after[:1])
+		}
+		if !ends && !slices.Contains(loose, name) {
+			loose = append(loose, name)
+		}
+	}
+	return len(loose) > 1
+}
+
 func (c *converter) key(d *Directive, z *zone, v *variant) error {
 	c.named(d, v.text)
+	if z.partly == "" && joined(v.text) {
+		z.partly = fmt.Sprintf("values of %s that make one text together, such as ab, and a with b: here they count apart (%s)", d.Args[0], d.where())
+	}
 	never := variable.ReplaceAllString(v.text, "") != "" // never empty: nginx does not count an empty key
 	for _, m := range variable.FindAllStringSubmatch(v.text, -1) {
 		if m[1] == "server_name" { // it comes from the configuration, not from a client
