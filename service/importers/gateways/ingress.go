@@ -3,6 +3,7 @@ package gateways
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strconv"
@@ -88,6 +89,7 @@ func IngressNginx(docs []Document) ([]byte, importers.Notes, error) {
 		in.lacks = c.otherAnnotations(in)
 	}
 	paths := ordered(c.aliased(all))
+	c.roots(all, paths)
 	ties, lacks := c.ties(paths), map[server]string{}
 	for _, p := range paths {
 		if p.of != nil {
@@ -122,6 +124,25 @@ func IngressNginx(docs []Document) ([]byte, importers.Notes, error) {
 		c.denials(a.rule.Limits, settings, paths[a.in[0]].of.notes["custom-http-errors"])
 	}
 	return c.done()
+}
+
+// roots notes the hosts without a path /: what no path takes has the limits of the Ingress that has the host first.
+func (c *converter) roots(all []*ingress, paths []ingressPath) {
+	seen := map[server]bool{}
+	for _, in := range all {
+		limited := slices.ContainsFunc(slices.Collect(maps.Keys(in.notes)), func(name string) bool {
+			return oneOf(name, "limit-rps limit-rpm limit-connections *-source-range")
+		})
+		for _, host := range in.hosts {
+			at := server{in.class, host}
+			if !in.canary && !seen[at] && host != "" && limited && !slices.ContainsFunc(paths, func(p ingressPath) bool {
+				return p.server == at && p.path == "/" && p.kind != "Exact"
+			}) {
+				c.notes.Say(in.at.where(), "what no path of %s takes has these limits there, too, at the default backend: here it has none", host)
+			}
+			seen[at] = seen[at] || !in.canary
+		}
+	}
 }
 
 // realIP matches the directives of a snippet by which nginx takes clients from what stands in front.
