@@ -264,6 +264,9 @@ func (c *overrideListCmd) Run(e *env) error {
 		return err
 	}
 	defer d.Close() // it has only read
+	if err := ruleOfOverrides(e, d, c.Rule); err != nil {
+		return err
+	}
 	out, noted := &listing{w: e.out, json: c.JSON}, d.Noted(e.ctx)
 	for o, err := range overridesOf(e, d, c.Rule, c.Prefix, c.Last) {
 		if err == nil {
@@ -275,6 +278,17 @@ func (c *overrideListCmd) Run(e *env) error {
 		}
 	}
 	return out.end()
+}
+
+// ruleOfOverrides refuses a name that no rule has, unless overrides of a rule that is gone have it.
+func ruleOfOverrides(e *env, d *rulesapi.Editor, rule string) error {
+	if rule == "" {
+		return nil
+	}
+	if held, err := d.Overrides(e.ctx, rulesdb.Page{Rule: rule, N: 1}); err != nil || len(held) > 0 {
+		return err
+	}
+	return editorError(d.HasRule(e.ctx, rule))
 }
 
 // overridesOf yields the overrides of a rule, or of all rules if that is "", whose keys have

@@ -57,8 +57,14 @@ func (c *overrideLoadCmd) Run(e *env) error {
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(e.out, "%s set\n", count(n, "override"))
-	return err
+	text := count(n.Set, "override") + " set\n"
+	if n.Over > 0 {
+		text += "left out: " + count(n.Over, "row") + " whose time is over\n"
+	}
+	if n.InFlight > 0 {
+		text += fmt.Sprintf("Of these, %d with limits in flight: /v1/check, /auth and Envoy's protocol refuse such customers from now on, since they do not learn when a request ends.\n", n.InFlight)
+	}
+	return wrap(e.out, text, "    ")
 }
 
 // isTerminal reports whether a stream is a terminal.
@@ -95,5 +101,8 @@ func (c *overrideExportCmd) Run(e *env) error {
 		return err
 	}
 	defer d.Close() // it has only read
+	if err := ruleOfOverrides(e, d, c.Rule); err != nil {
+		return err
+	}
 	return d.ExportOverrides(e.ctx, rulesdb.Page{Rule: c.Rule, Prefix: c.Prefix}, e.out)
 }

@@ -40,6 +40,9 @@ func (c *overridePlanCmd) Run(e *env) error {
 	case c.Remove && c.Plan != "":
 		return usage("--remove", "and a plan: give one of them")
 	}
+	if c.Reason != "" && c.Plan == "" && !c.Remove {
+		return usage("--reason", "has no effect without a plan or --remove")
+	}
 	d, err := c.open(e)
 	if err != nil {
 		return err
@@ -63,6 +66,9 @@ func (c *overridePlanCmd) Run(e *env) error {
 	text := fmt.Sprintf("%s=%s: %s", attribute, shown(value), planText(p.Plan))
 	if was != "" && was != p.Plan {
 		text += ", before " + planText(was)
+	}
+	if note := d.PlanConsequences(e.ctx, attribute, c.Plan); note != "" {
+		text += "\n    " + note
 	}
 	return wrap(e.out, text+"\n", "    ")
 }

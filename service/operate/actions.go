@@ -41,7 +41,7 @@ func (s *Service) customer(r *rulesapi.Request) (rule, key string, err error) {
 	if rule = r.Query.Get("rule"); rule == "" {
 		return "", "", &rulesapi.InputError{Field: "rule", Err: errors.New("missing")}
 	}
-	key, err = s.o.Editor.Key(r.Context, rule, rulesapi.Customer{Key: r.Query.Get("key"), Attributes: r.Query["attribute"]})
+	key, err = s.o.Editor.Key(r.Context, rule, r.Customer())
 	return rule, key, err
 }
 

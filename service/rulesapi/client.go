@@ -36,7 +36,11 @@ type Client struct {
 	base  string
 	token string
 	http  *http.Client
+	exact bool // keys are made by the rules, and not as people write them
 }
+
+// exactKey is the header of requests whose key was made by the rule; see [Customer].
+const exactKey = "Stint-Exact-Key"
 
 // Dial returns the Client of a server, by the address of its API and a file with a token; with ""
 // it sends none. It does not connect. Over http it sends a token only to this machine.
@@ -162,6 +166,9 @@ func (c *Client) call(ctx context.Context, method, path string, query url.Values
 	if err != nil {
 		return err
 	}
+	if c.exact {
+		r.Header.Set(exactKey, "1")
+	}
 	if stream {
 		r.Header.Set("Content-Type", "text/csv")
 	}
@@ -270,8 +277,15 @@ func (c *Client) Accept(ctx context.Context, _, reason string) error {
 // [rulesdb.ErrNotFound] if there is none.
 func (c *Client) Override(ctx context.Context, rule, key string) (rulesource.Override, error) {
 	var o *Override
-	err := c.get(ctx, "/v1/override", keyQuery(rule, key), &o)
+	err := c.byKey().get(ctx, "/v1/override", keyQuery(rule, key), &o)
 	return o.override(), err
+}
+
+// byKey returns the Client for keys that the rules have made.
+func (c *Client) byKey() *Client {
+	k := *c
+	k.exact = true
+	return &k
 }
 
 func keyQuery(rule, key string) url.Values { return url.Values{"rule": {rule}, "key": {key}} }
@@ -298,25 +312,24 @@ func (c *Client) SetOverride(ctx context.Context, o rulesource.Override, lasts t
 	var out changed
 	if o.Removed {
 		query.Set("reason", o.Reason)
-		err = c.call(ctx, http.MethodDelete, "/v1/override", query, noMatch, nil, &out)
+		err = c.byKey().call(ctx, http.MethodDelete, "/v1/override", query, noMatch, nil, &out)
 	} else {
 		a := overrideRequest{Limits: o.Limits, Unlimited: o.Unlimited, Block: o.Block, Reason: o.Reason}
 		if lasts > 0 {
 			a.For = lasts.String()
 		}
-		err = c.call(ctx, http.MethodPut, "/v1/override", query, noMatch, a, &out)
+		err = c.byKey().call(ctx, http.MethodPut, "/v1/override", query, noMatch, a, &out)
 	}
 	return out.Was.override(), out.Now.override(), err
 }
 
 // loadOverrides sends overrides as CSV. Progress counts the lines that were sent.
-func (c *Client) loadOverrides(ctx context.Context, from io.Reader, progress func(read, inForce int)) (int, error) {
-	var out loaded
-	err := c.WithExtraTime(loadWithin).call(ctx, http.MethodPost, "/v1/overrides", nil, noMatch, &sending{from: from, progress: progress}, &out)
+func (c *Client) loadOverrides(ctx context.Context, from io.Reader, progress func(read, inForce int)) (out Loaded, err error) {
+	err = c.WithExtraTime(loadWithin).call(ctx, http.MethodPost, "/v1/overrides", nil, noMatch, &sending{from: from, progress: progress}, &out)
 	if unread, ok := errors.AsType[*unreadError](err); ok { // reading the file failed, so the server did not get its end
-		return 0, unread.error
+		return Loaded{}, unread.error
 	}
-	return out.Set, err
+	return out, err
 }
 
 // exportOverrides receives overrides as CSV.
@@ -356,7 +369,7 @@ func (c *Client) unblock(ctx context.Context, o rulesource.Override) (was, now r
 	query := keyQuery(o.Rule, o.Key)
 	query.Set("reason", o.Reason)
 	var out changed
-	err = c.call(ctx, http.MethodDelete, "/v1/block", query, noMatch, nil, &out)
+	err = c.byKey().call(ctx, http.MethodDelete, "/v1/block", query, noMatch, nil, &out)
 	return out.Was.override(), out.Now.override(), out.BanEnded, err
 }
 

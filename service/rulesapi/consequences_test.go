@@ -27,13 +27,18 @@ func TestConsequences(t *testing.T) {
   - {when: {header.x-team: free}, unlimited: true}
 - {name: budget, key: [header.x-team], limits: 20_000/m debt 400_000}
 - {name: byip, key: [ip], limits: 100/m, overrides: [{when: {header.x-team: acme}, limits: 5/m}]}
-- {name: tiers, key: [jwt.org], limits: 100/m, tiers: {by: jwt.org, plans: {pro: {limits: 900/m}, big: {limits: [9000/m, 10/s]}}}}
+- {name: tiers, key: [jwt.org], limits: 100/m, tiers: {by: jwt.org, plans: {held: {limits: 9 in flight}, pro: {limits: 900/m}, big: {limits: [9000/m, 10/s]}}}}
 `
 	if _, err := d.Publish(t.Context(), 0, rulesdb.Revision{Name: "a.yaml", Document: []byte(text)}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := d.SetPlan(t.Context(), "jwt.org", "initech", "big", "anna", ""); err != nil {
 		t.Fatal(err)
+	}
+	for plan, want := range map[string]string{"pro": "", "held": "Under rule tiers, /v1/check, /auth and Envoy's protocol refuse this customer from now on, since they do not learn when a request ends."} {
+		if got := d.PlanConsequences(t.Context(), "jwt.org", plan); got != want {
+			t.Errorf("plan %s: %q, want %q", plan, got, want)
+		}
 	}
 	for _, one := range []struct{ rule, key, limits, want, usual string }{
 		{"api", "acme", "500/m", "these limits of override pro hold no longer: 1000000/day in UTC. It gives less than override pro: 500/1m in place of 10000/1m.", "the limits of override pro"},

@@ -225,11 +225,6 @@ func (h *Handler) overrides(c *call) (int, any, error) {
 	return http.StatusOK, answer, err
 }
 
-// loaded says how many overrides were set.
-type loaded struct {
-	Set int `json:"set"`
-}
-
 // turn lets one request at a time have all overrides on their way.
 func (h *Handler) turn(c *call) (end func(), err error) {
 	select {
@@ -286,9 +281,9 @@ func (h *Handler) loadOverrides(c *call) (int, any, error) {
 	defer end()
 	n, err := h.editor.LoadOverrides(c.ctx, c.author, &slowBody{c.r.Body, http.NewResponseController(c.w)}, nil)
 	if err == nil {
-		h.log.Info("operator", "act", "overrides load", "author", c.author, "overrides", n)
+		h.log.Info("operator", "act", "overrides load", "author", c.author, "overrides", n.Set)
 	}
-	return http.StatusOK, loaded{n}, err
+	return http.StatusOK, n, err
 }
 
 // A slowBody is a body that may take long, as long as more of it keeps coming.
@@ -312,6 +307,11 @@ func (b *slowBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
+// customer returns the customer that the query names.
+func (c *call) customer() Customer {
+	return Customer{Key: c.query.Get("key"), Attributes: c.query["attribute"], Exact: c.r.Header.Get(exactKey) != ""}
+}
+
 // customer returns the rule and the key that the query names. With held, the rule of the key may be
 // gone.
 func (h *Handler) customer(c *call, held bool) (rule, key string, err error) {
@@ -322,7 +322,7 @@ func (h *Handler) customer(c *call, held bool) (rule, key string, err error) {
 	if len(c.query["key"]) > 1 || len(c.query["rule"]) > 1 {
 		return "", "", &InputError{"key", errors.New("one rule and one key")}
 	}
-	who := Customer{Key: c.query.Get("key"), Attributes: c.query["attribute"]}
+	who := c.customer()
 	if held {
 		key, err = h.editor.HeldKey(c.ctx, rule, who)
 	} else {

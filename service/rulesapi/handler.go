@@ -119,6 +119,9 @@ type Request struct {
 // [Hashed].
 func (r *Request) Clear() bool { return r.Role != rulesdb.Viewer && !hashed(r.Context) }
 
+// Customer returns the customer that the query names.
+func (r *Request) Customer() Customer { return r.call.customer() }
+
 // Body decodes the body as JSON, and refuses unknown fields.
 func (r *Request) Body(into any) error { return r.call.body(maxBody, into) }
 

@@ -22,6 +22,8 @@ type Customer struct {
 	Key string
 	// Attributes are NAME=VALUE each, instead of Key.
 	Attributes []string
+	// Exact says that Key was made by the rule: x-api-key=a is no mistake for a, then.
+	Exact bool
 }
 
 // HeldKey is [Editor.Key] for an existing override. If its rule is gone, the text must be the key
@@ -67,7 +69,7 @@ func (d *Editor) keyIn(f *rules.File, rule string, c Customer) (string, error) {
 		return "", &InputError{"key", fmt.Errorf("empty: the key of rule %s is made of %s", rule, strings.Join(names, ", "))}
 	case isHash(c.Key):
 		return c.Key, nil
-	case len(names) == 1 && namedBy(c.Key, names[0]):
+	case len(names) == 1 && !c.Exact && namedBy(c.Key, names[0]):
 		return "", &InputError{"key", fmt.Errorf("%q: write only what is behind the =; a value that begins so is given as --attribute %s=VALUE", wording.Shorten(c.Key), names[0])}
 	case len(names) == 1:
 		return d.keyOf(f.Rules, rule, policy.Map{names[0]: c.Key})

@@ -18,7 +18,9 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/internal/overridetable"
+	"github.com/stint-dev/stint/policy"
 	"github.com/stint-dev/stint/rulesdb"
 	"github.com/stint-dev/stint/rulesource"
 
@@ -38,6 +40,15 @@ const (
 // overrideColumns are the columns of overrides as CSV. The key is written as people write it, see
 // [Customer]. Where that would be read as a different key, the stored key is written in base64.
 var overrideColumns = []string{"rule", "key", "limits", "expires", "reason", "key_base64"}
+
+// Loaded says what a load did.
+type Loaded struct {
+	Set int `json:"set"`
+	// Over is how many rows were left out, since their time is over.
+	Over int `json:"over,omitzero"`
+	// InFlight is how many of those set have limits in flight, and had none by the rules.
+	InFlight int `json:"in_flight,omitzero"`
+}
 
 // A RowError says what is wrong in a row of CSV.
 type RowError struct {
@@ -64,22 +75,29 @@ func (e RowErrors) Error() string {
 func (e RowErrors) Is(target error) bool { return target == rulesdb.ErrInput }
 
 // LoadOverrides reads overrides as CSV, in the format of [Editor.ExportOverrides], and sets all of them as
-// one change, or none. Overrides of other customers stay. Faults in rows are [RowErrors]. After a
+// one change, or none. Overrides of other customers stay, and so do those of rows whose time is over. Faults in rows are [RowErrors]. After a
 // failure, the same load continues from what is staged. If progress is not nil, it is called now
 // and then with how many rows were read and how many are in force.
-func (d *Editor) LoadOverrides(ctx context.Context, author string, from io.Reader, progress func(read, inForce int)) (n int, err error) {
+func (d *Editor) LoadOverrides(ctx context.Context, author string, from io.Reader, progress func(read, inForce int)) (Loaded, error) {
 	switch k := d.Backend.(type) {
 	case *Client:
 		return k.loadOverrides(ctx, from, progress)
 	case *rulesdb.DB:
 		f, err := d.Rules(ctx)
 		if err != nil {
-			return 0, err
+			return Loaded{}, err
 		}
 		r := &overridesReader{editor: d, file: f, lines: overridetable.New()}
-		return k.LoadOverrides(ctx, author, r.all(from), progress)
+		n, err := k.LoadOverrides(ctx, author, r.all(from), progress)
+		if errors.Is(err, rulesdb.ErrInput) && r.over > 0 && r.over == r.rows {
+			err = nil // none is left to load
+		}
+		if err != nil {
+			return Loaded{}, err
+		}
+		return Loaded{n, r.over, r.inFlight}, nil
 	}
-	return 0, &requestError{http.StatusUnprocessableEntity, "overrides are loaded into a database of rules, and this server has a file: set each with PUT /v1/override"}
+	return Loaded{}, &requestError{http.StatusUnprocessableEntity, "overrides are loaded into a database of rules, and this server has a file: set each with PUT /v1/override"}
 }
 
 // An overridesReader reads overrides as CSV.
@@ -93,6 +111,8 @@ type overridesReader struct {
 	rows    int
 	line    int // the line on which the present or last row began
 	faults  RowErrors
+
+	over, inFlight int // as in Loaded
 }
 
 // A rowBound is a reader that fails when a row gets too long.
@@ -201,7 +221,7 @@ func (r *overridesReader) unread(err error) error {
 	return nil
 }
 
-// next reads a row. The override is nil if the row is faulty.
+// next reads a row. The override is nil if the row is faulty, or its time is over.
 func (r *overridesReader) next() (*rulesource.Override, error) {
 	record, err := r.csv.Read()
 	if r.record = record; err != nil {
@@ -227,7 +247,22 @@ func (r *overridesReader) next() (*rulesource.Override, error) {
 		r.fault(0, fmt.Errorf("the customer of line %d again: give each once", first))
 		return nil, nil
 	}
+	if !o.Expires.IsZero() && !o.Expires.After(time.Now()) {
+		r.over++
+		return nil, nil
+	}
+	if strings.Contains(r.field("limits"), "flight") && r.holds(o) {
+		r.inFlight++
+	}
 	return o, nil
+}
+
+// holds reports whether an override has limits in flight, and its customer has none by the rules.
+func (r *overridesReader) holds(o *rulesource.Override) bool {
+	attrs, _ := r.file.Rules.AttributesOf(o.Rule, o.Key)
+	usual := r.file.Rules.LimitsOf(o.Rule, attrs, "") // a plan would take a query for each row
+	return slices.ContainsFunc(parsed(o.Limits), stint.Limit.InFlight) &&
+		!slices.ContainsFunc(usual, func(l *policy.RuleLimit) bool { return l.Limit.InFlight() })
 }
 
 // field returns the row's field in a column, or "" if there is no such column.
@@ -296,9 +331,12 @@ func (d *Editor) ExportOverrides(ctx context.Context, p rulesdb.Page, to io.Writ
 		return k.exportOverrides(ctx, p, to)
 	}
 	out := csv.NewWriter(to)
-	err := out.Write(overrideColumns)
+	f, err := d.Rules(ctx)
+	if err == nil || errors.Is(err, rulesource.ErrEmpty) {
+		err = out.Write(overrideColumns)
+	}
 	if err == nil {
-		err = d.eachOverride(ctx, p, func(o rulesource.Override) error { return out.Write(rowOf(&o)) })
+		err = d.eachOverride(ctx, p, func(o rulesource.Override) error { return out.Write(rowOf(f, &o)) })
 	}
 	if err != nil {
 		return err
@@ -319,8 +357,8 @@ func (d *Editor) eachOverride(ctx context.Context, p rulesdb.Page, take func(rul
 	return err
 }
 
-// rowOf returns the fields of overrideColumns.
-func rowOf(o *rulesource.Override) []string {
+// rowOf returns the fields of overrideColumns, under the rules in force, if there are any.
+func rowOf(f *rules.File, o *rulesource.Override) []string {
 	row := []string{o.Rule, o.Key, strings.Join(o.Limits, ";"), "", o.Reason, ""}
 	switch {
 	case o.Unlimited:
@@ -331,7 +369,12 @@ func rowOf(o *rulesource.Override) []string {
 	if !o.Expires.IsZero() {
 		row[3] = o.Expires.UTC().Format(time.RFC3339Nano)
 	}
-	if _, explained := explainedKey(o.Key); explained || !utf8.ValidString(o.Key) || strings.ContainsAny(o.Key, "\r\x00") { // a CSV reader would change \r\n
+	named := false
+	if f != nil && strings.Contains(o.Key, "=") {
+		names, _ := f.Rules.KeyAttributes(o.Rule)
+		named = len(names) == 1 && namedBy(o.Key, names[0])
+	}
+	if _, explained := explainedKey(o.Key); explained || named || !utf8.ValidString(o.Key) || strings.ContainsAny(o.Key, "\r\x00") { // a CSV reader would change \r\n
 		row[1], row[5] = "", base64.StdEncoding.EncodeToString([]byte(o.Key))
 	}
 	return row

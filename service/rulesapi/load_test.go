@@ -77,7 +77,7 @@ func TestLoadRefuses(t *testing.T) {
 	} {
 		d := loading(t)
 		n, err := d.LoadOverrides(t.Context(), "anna", strings.NewReader(text), nil)
-		if err == nil || !errors.Is(err, rulesdb.ErrInput) || !strings.Contains(err.Error(), want) || n != 0 {
+		if err == nil || !errors.Is(err, rulesdb.ErrInput) || !strings.Contains(err.Error(), want) || n.Set != 0 {
 			t.Errorf("%.90q: %d, %v, want %s", text, n, err, want)
 		}
 		if held, err := d.Overrides(t.Context(), rulesdb.Page{}); err != nil || len(held) != 0 {
@@ -106,7 +106,7 @@ func TestLoadExported(t *testing.T) {
 	for i := range n {
 		fmt.Fprintf(&all, "api,ticket %d,%d/s; 1000/h,customer-%d\r\n", i, i%7+1, i)
 	}
-	if set, err := from.LoadOverrides(t.Context(), "anna", strings.NewReader(all.String()), nil); err != nil || set != n {
+	if set, err := from.LoadOverrides(t.Context(), "anna", strings.NewReader(all.String()), nil); err != nil || set.Set != n {
 		t.Fatal(set, err)
 	}
 	login, err := from.Key(t.Context(), "login", rulesapi.Customer{Attributes: []string{"ip=192.0.2.7", "path=/a\"b"}})
@@ -122,7 +122,7 @@ func TestLoadExported(t *testing.T) {
 		}
 	}
 	want := exported(t, from)
-	if set, err := to.LoadOverrides(t.Context(), "otto", strings.NewReader(want), nil); err != nil || set != n+5 {
+	if set, err := to.LoadOverrides(t.Context(), "otto", strings.NewReader(want), nil); err != nil || set.Set != n+5 {
 		t.Fatal(set, err)
 	}
 	if got := exported(t, to); got != want {
@@ -132,6 +132,59 @@ func TestLoadExported(t *testing.T) {
 		if o, err := to.Override(t.Context(), "api", key); err != nil || o.Author != "otto" || o.Expires.IsZero() {
 			t.Errorf("%q: %+v, %v", key, o, err)
 		}
+	}
+}
+
+// TestLoadOver: a row whose time is over leaves a live override as it is, and is counted, as are rows with
+// limits in flight.
+func TestLoadOver(t *testing.T) {
+	d := loading(t)
+	if _, _, err := d.SetOverride(t.Context(), rulesource.Override{Rule: "api", Key: "vip", Unlimited: true}, 0); err != nil {
+		t.Fatal(err)
+	}
+	const over = "rule,key,limits,expires\napi,vip,500/m,2025-12-31T00:00:00Z\n"
+	for text, want := range map[string]rulesapi.Loaded{
+		over: {Over: 1},
+		over + "api,a,10 in flight,\napi,b,9/s,\n": {Set: 2, Over: 1, InFlight: 1},
+	} {
+		if n, err := d.LoadOverrides(t.Context(), "anna", strings.NewReader(text), nil); err != nil || n != want {
+			t.Errorf("%+v, %v, want %+v", n, err, want)
+		}
+	}
+	if o, err := d.Override(t.Context(), "api", "vip"); err != nil || !o.Unlimited {
+		t.Errorf("%+v, %v", o, err)
+	}
+}
+
+// TestExactKeys: a key that begins with the name of its attribute is refused if a person writes it, and
+// not if it is made of attributes or exported.
+func TestExactKeys(t *testing.T) {
+	server, db, tokens := serve(t)
+	file := filepath.Join(t.TempDir(), "token")
+	disk.Write(t, file, tokens["operator"])
+	k, err := rulesapi.Dial(server.URL, file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := rulesapi.New(k, rules.Decode, nil)
+	if _, err := d.Key(t.Context(), "api", rulesapi.Customer{Key: "account=a"}); err == nil {
+		t.Error("account=a was taken")
+	}
+	if status, answer := ask(t, server, tokens["operator"], "PUT", "/v1/block?rule=api&key=account%3Da", "", "{}"); status != 422 {
+		t.Error(status, answer)
+	}
+	key, err := d.Key(t.Context(), "api", rulesapi.Customer{Attributes: []string{"account=account=a"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := d.SetOverride(t.Context(), rulesource.Override{Rule: "api", Key: key, Limits: []string{"9/s"}}, 0); err != nil {
+		t.Error(err)
+	}
+	if n, err := d.LoadOverrides(t.Context(), "", strings.NewReader(exported(t, d)), nil); err != nil || n.Set != 1 {
+		t.Error(n, err)
+	}
+	if o, err := db.Override(t.Context(), "api", "account=a"); err != nil || o.Limits[0] != "9/s" {
+		t.Errorf("%+v, %v", o, err)
 	}
 }
 
@@ -147,7 +200,7 @@ func FuzzLoad(f *testing.F) {
 		from := loading(t)
 		n, err := from.LoadOverrides(t.Context(), "anna", strings.NewReader(text), nil)
 		if err != nil {
-			if !errors.Is(err, rulesdb.ErrInput) || n != 0 {
+			if !errors.Is(err, rulesdb.ErrInput) || n.Set != 0 {
 				t.Fatal(n, err)
 			}
 			return
@@ -184,7 +237,7 @@ func TestLoadServed(t *testing.T) {
 		fmt.Fprintf(&all, "api,customer-%d,%d/s\n", i, i%7+1)
 	}
 	last := 0
-	if set, err := d.LoadOverrides(t.Context(), "", strings.NewReader(all.String()), func(read, _ int) { last = read }); err != nil || set != n || last != n+1 {
+	if set, err := d.LoadOverrides(t.Context(), "", strings.NewReader(all.String()), func(read, _ int) { last = read }); err != nil || set.Set != n || last != n+1 {
 		t.Fatal(set, last, err)
 	}
 	if held, err := db.Overrides(t.Context(), rulesdb.Page{N: 2 * n}); err != nil || len(held) != n || held[0].Author != "the operator" {
@@ -235,7 +288,7 @@ func TestLoadUnread(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n, err := rulesapi.New(k, rules.Decode, nil).LoadOverrides(t.Context(), "", strings.NewReader(columns), nil); err != nil || n != 1 {
+	if n, err := rulesapi.New(k, rules.Decode, nil).LoadOverrides(t.Context(), "", strings.NewReader(columns), nil); err != nil || n.Set != 1 {
 		t.Fatal(n, err)
 	}
 	if expect := <-asked; expect != "" {
@@ -322,7 +375,7 @@ func TestExportOneMoment(t *testing.T) {
 		for i := range n {
 			fmt.Fprintf(&all, "api,customer-%d,%s\n", i, limit)
 		}
-		if set, err := local.LoadOverrides(t.Context(), "", strings.NewReader(all.String()), nil); err != nil || set != n {
+		if set, err := local.LoadOverrides(t.Context(), "", strings.NewReader(all.String()), nil); err != nil || set.Set != n {
 			t.Fatal(set, err)
 		}
 	}

@@ -1,6 +1,7 @@
 package rulesapi
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/rulesource"
 )
 
@@ -30,6 +32,26 @@ func (d *Editor) SetPlan(ctx context.Context, attribute, value, plan, author, re
 		}
 	}
 	return d.Backend.SetPlan(ctx, attribute, value, plan, author, reason)
+}
+
+// PlanConsequences says, of a plan that a customer got, that it holds requests in flight where the rules'
+// own limits do not; "" otherwise.
+func (d *Editor) PlanConsequences(ctx context.Context, attribute, plan string) string {
+	f, err := d.Rules(ctx)
+	if err != nil {
+		return ""
+	}
+	for _, r := range f.Rules.File().Rules() {
+		if r.Tiers == nil || r.Tiers.By.Name != attribute {
+			continue
+		}
+		to := r.Tiers.Plans[plan]
+		own := cmp.Or(r.Own, r.Tiers.Default)
+		if to != nil && slices.ContainsFunc(to.Limits, stint.Limit.InFlight) && (own == nil || !slices.ContainsFunc(own.Limits, stint.Limit.InFlight)) {
+			return "Under rule " + r.Name + ", " + unheld
+		}
+	}
+	return ""
 }
 
 // A Plan is a customer's plan as JSON. A value that is not UTF-8 is in ValueBase64.
@@ -84,6 +106,8 @@ func (h *Handler) plan(c *call) (int, any, error) {
 type planChange struct {
 	Now string `json:"now"`
 	Was string `json:"was"`
+	// Note is the result of [Editor.PlanConsequences].
+	Note string `json:"note,omitzero"`
 }
 
 func (h *Handler) putPlan(c *call) (int, any, error) {
@@ -102,7 +126,7 @@ func (h *Handler) putPlan(c *call) (int, any, error) {
 		return 0, nil, &InputError{"plan", errors.New("missing: DELETE takes a plan away")}
 	}
 	was, err := h.editor.SetPlan(c.ctx, attribute, value, to.Plan, c.author, to.Reason)
-	return http.StatusOK, planChange{to.Plan, was}, err
+	return http.StatusOK, planChange{to.Plan, was, h.editor.PlanConsequences(c.ctx, attribute, to.Plan)}, err
 }
 
 func (h *Handler) deletePlan(c *call) (int, any, error) {
@@ -111,7 +135,7 @@ func (h *Handler) deletePlan(c *call) (int, any, error) {
 		return 0, nil, err
 	}
 	was, err := h.editor.SetPlan(c.ctx, attribute, value, "", c.author, c.query.Get("reason"))
-	return http.StatusOK, planChange{"", was}, err
+	return http.StatusOK, planChange{Was: was}, err
 }
 
 func (h *Handler) plans(c *call) (int, any, error) {

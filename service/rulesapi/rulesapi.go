@@ -329,6 +329,8 @@ func (d *Editor) Consequences(ctx context.Context, o rulesource.Override) string
 	return text
 }
 
+const unheld = "/v1/check, /auth and Envoy's protocol refuse this customer from now on, since they do not learn when a request ends."
+
 // consequences says what the limits of an override change, in place of the usual ones.
 func consequences(usual []*policy.RuleLimit, o *rulesource.Override) string {
 	switch {
@@ -341,15 +343,11 @@ func consequences(usual []*policy.RuleLimit, o *rulesource.Override) string {
 	case usual[0].Action != "":
 		return ""
 	}
-	var rule, own []stint.Limit
+	var rule []stint.Limit
 	for _, l := range usual {
 		rule = append(rule, l.Limit)
 	}
-	for _, text := range o.Limits {
-		if l, err := stint.Parse(text); err == nil {
-			own = append(own, l)
-		}
-	}
+	own := parsed(o.Limits)
 	var parts []string
 	gone, less := without(rule, own)
 	if len(gone) > 0 {
@@ -366,11 +364,20 @@ func consequences(usual []*policy.RuleLimit, o *rulesource.Override) string {
 			parts = append(parts, fmt.Sprintf("What responses cost above what was reserved is charged down to a debt of %d in place of %d: write debt %[2]d to keep that.", owes(own[at]), l.Debt()))
 		}
 	}
-	held := func(l stint.Limit) bool { return l.InFlight() }
-	if slices.ContainsFunc(own, held) && !slices.ContainsFunc(rule, held) {
-		parts = append(parts, "/v1/check, /auth and Envoy's protocol refuse this customer from now on, since they do not learn when a request ends.")
+	if slices.ContainsFunc(own, stint.Limit.InFlight) && !slices.ContainsFunc(rule, stint.Limit.InFlight) {
+		parts = append(parts, unheld)
 	}
 	return strings.Join(parts, " ")
+}
+
+// parsed returns limits that were checked.
+func parsed(texts []string) (all []stint.Limit) {
+	for _, text := range texts {
+		if l, err := stint.Parse(text); err == nil {
+			all = append(all, l)
+		}
+	}
+	return all
 }
 
 // without returns the limits that have no counterpart of the same kind and period in others, and
@@ -395,6 +402,15 @@ func counterpart(l stint.Limit, others []stint.Limit) int {
 
 // owes returns how many units below empty a bucket can be.
 func owes(l stint.Limit) int64 { return cmp.Or(l.Debt(), l.Capacity()) }
+
+// HasRule returns an error that lists the existing rules if there is no such rule in force.
+func (d *Editor) HasRule(ctx context.Context, rule string) error {
+	f, err := d.Rules(ctx)
+	if err != nil || slices.Contains(f.Rules.Names(), rule) {
+		return err
+	}
+	return &InputError{"rule", unknownRule(rule, f.Rules.Names())}
+}
 
 // unknownRule returns an error that lists the existing rules.
 func unknownRule(name string, names []string) error {
