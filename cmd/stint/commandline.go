@@ -3,7 +3,9 @@ package main
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
+	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -16,7 +18,7 @@ import (
 
 // read reads a command line by the tags of the commands' fields. Most tags are
 // kong's. Two are ours: more:"" leaves a flag to --help-all, and of the flags with the
-// same instead:"NAME", one on the line makes read ignore the environment of the others.
+// same instead:"NAME", one may be on the line, and makes read ignore the environment of the others.
 func (e *env) read(args []string) (line *kong.Context, err error) {
 	if len(args) == 0 {
 		args = []string{"--help"}
@@ -34,6 +36,7 @@ func (e *env) read(args []string) (line *kong.Context, err error) {
 			err = answered{}
 		}
 	}()
+	unsetEmpty(k.Model)
 	line, err = k.Parse(args)
 	if err == nil {
 		preferLine(line)
@@ -105,6 +108,19 @@ func (c *helpCmd) Run(e *env) error {
 	return usage("help", "%w", err)
 }
 
+// unsetEmpty makes empty variables of ours count as not set: so unit files and charts unset one.
+func unsetEmpty(program *kong.Application) {
+	empty := func(name string) bool {
+		value, set := os.LookupEnv(name)
+		return set && value == "" && strings.HasPrefix(name, "STINT_")
+	}
+	for _, n := range program.Leaves(false) {
+		for _, f := range slices.Concat(n.AllFlags(false)...) {
+			f.Tag.Envs = slices.DeleteFunc(slices.Clone(f.Tag.Envs), empty)
+		}
+	}
+}
+
 // preferLine clears a flag that the environment gave, if the command line has a flag in its
 // place.
 func preferLine(line *kong.Context) {
@@ -142,8 +158,20 @@ func onlyOnce(line *kong.Context) error {
 // ofKubernetes matches a variable that Kubernetes sets for a Service by the name stint or stint-….
 var ofKubernetes = regexp.MustCompile(`^STINT_(\w+_)?(SERVICE_(HOST|PORT\w*)=|PORT(_\d+_[A-Z]+)?=[a-z]+://|PORT_\d+_[A-Z]+_(PROTO|PORT|ADDR)=)`)
 
+// warn writes a warning, as a line of the log if that is JSON.
+func (e *env) warn(text string) {
+	for _, f := range e.line.Flags() {
+		if f.Name == "log-format" && f.Target.String() == "json" {
+			slog.New(slog.NewJSONHandler(e.err, nil)).Warn(text)
+			return
+		}
+	}
+	fmt.Fprintf(e.err, "%s: warning: %s\n", e.line.Selected().FullPath(), text)
+}
+
 // warnOfVariables warns of variables of the environment that no flag reads.
-func (e *env) warnOfVariables(command string, environment []string) {
+func (e *env) warnOfVariables(environment []string) {
+	command := e.line.Selected().FullPath()
 	known := make(map[string]bool)
 	for _, n := range e.program.Leaves(false) {
 		for _, f := range slices.Concat(n.AllFlags(false)...) {
@@ -161,7 +189,7 @@ func (e *env) warnOfVariables(command string, environment []string) {
 		if near := wording.Nearest(name, maps.Keys(known), 3); near != "" {
 			hint = "did you mean $" + near + "?"
 		}
-		fmt.Fprintf(e.err, "%s: warning: no flag reads $%s: %s\n", command, printable(name), hint)
+		e.warn("no flag reads $" + printable(name) + ": " + hint)
 	}
 }
 

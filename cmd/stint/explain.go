@@ -15,7 +15,7 @@ import (
 )
 
 type explainCmd struct {
-	Config       string `short:"c" env:"STINT_CONFIG" placeholder:"FILE" help:"The rules file."`
+	Config       string `short:"c" env:"STINT_CONFIG" instead:"rules" placeholder:"FILE" help:"The rules file."`
 	readFlags    `embed:""`
 	SecretFile   string   `env:"STINT_SECRET_FILE" placeholder:"FILE" help:"With --rules: a file with the secret of the servers, for rules whose keys are hashed with it."`
 	Method       string   `placeholder:"POST" help:"The method."`
@@ -105,7 +105,9 @@ func (c *explainCmd) Run(e *env) error {
 // file reads the rules that --config or --rules names.
 func (c *explainCmd) file(e *env) (*rules.File, error) {
 	switch {
-	case c.Config != "": // over $STINT_RULES
+	case c.Config != "" && c.Rules != "":
+		return nil, usage("--rules", "and --config: give one of them")
+	case c.Config != "":
 		return rules.Read(c.Config)
 	case c.Rules == "":
 		return nil, usage("--config", "missing: write the rules file, such as -c stint.yaml, or --rules and where the rules are")

@@ -283,6 +283,20 @@ func warnOfAnyone(flag string, proxies []netip.Prefix, logger *slog.Logger) {
 	}
 }
 
+// bracketed returns the address that was meant by an IPv6 address without brackets or without a port; "" if
+// it is none.
+func bracketed(address string) string {
+	isIPv6 := func(text string) bool { addr, err := netip.ParseAddr(text); return err == nil && addr.Is6() }
+	at := max(0, strings.LastIndexByte(address, ':'))
+	switch bare := strings.Trim(address, "[]"); {
+	case isIPv6(address[:at]):
+		return "[" + address[:at] + "]" + address[at:]
+	case isIPv6(bare):
+		return "[" + bare + "]:8080"
+	}
+	return ""
+}
+
 // listen opens the address of a flag, or a Unix socket.
 func listen(ctx context.Context, flag, address string) (net.Listener, error) {
 	if name := "STINT_" + strings.ToUpper(strings.ReplaceAll(flag[2:], "-", "_")); address != "" && os.Getenv(name) == address {
@@ -310,6 +324,8 @@ func listen(ctx context.Context, flag, address string) (net.Listener, error) {
 	case err != nil && strings.Contains(address, "://"):
 		_, rest, _ := strings.Cut(address, "://")
 		return nil, usage(flag, "%s: an address has no scheme: write %s", address, strings.TrimSuffix(rest, "/"))
+	case err != nil && bracketed(address) != "":
+		return nil, usage(flag, "%s: an address has a host, IPv6 in brackets, and a port: write %s", address, bracketed(address))
 	case err != nil && !strings.Contains(address, ":"):
 		return nil, usage(flag, "%s: an address has a host and a port: write %[1]s:8080", address)
 	case ports.CheckAddress(address) != nil && !strings.HasSuffix(address, ":0"):

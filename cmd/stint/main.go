@@ -172,7 +172,7 @@ func run(ctx context.Context, args []string, in io.Reader, out, errs io.Writer) 
 	}
 	at := line.Selected()
 	if slices.Contains(serving, at.Name) {
-		e.warnOfVariables(at.FullPath(), os.Environ())
+		e.warnOfVariables(os.Environ())
 	}
 	if err = e.checkFlags(line); err == nil {
 		err = at.Target.Addr().Interface().(command).Run(e)

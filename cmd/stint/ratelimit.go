@@ -145,7 +145,7 @@ func (c *ratelimitCmd) serve() ([]string, error) {
 		format = "json"
 	}
 	args := []string{"serve", "--http", "127.0.0.1:0", "--rules", rules, "--log-format", format}
-	if _, given := os.LookupEnv("STINT_RULES_COPY"); !given {
+	if os.Getenv("STINT_RULES_COPY") == "" {
 		args = append(args, "--rules-copy", "none")
 	}
 	set := func(flag, value string) {

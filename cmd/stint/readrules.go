@@ -19,7 +19,7 @@ const readWithin = 10 * time.Second
 
 // readFlags say where the rules are, for commands that only read them.
 type readFlags struct {
-	Rules             string `env:"STINT_RULES" placeholder:"URL" help:"Where the rules are, instead of in a file, as for stint serve: sqlite:FILE, postgres://…, mysql://…, redis://…, dir:DIRECTORY or https://…"`
+	Rules             string `env:"STINT_RULES" instead:"rules" placeholder:"URL" help:"Where the rules are, instead of in a file, as for stint serve: sqlite:FILE, postgres://…, mysql://…, redis://…, dir:DIRECTORY or https://…"`
 	RulesPasswordFile string `env:"STINT_RULES_PASSWORD_FILE" placeholder:"FILE" help:"A file with the password of the database or Redis, or the token for an https URL."`
 }
 

@@ -24,9 +24,9 @@ import (
 
 type rehearseCmd struct {
 	File       string        `arg:"" help:"The rules file to try; - is standard input."`
-	Server     string        `env:"STINT_SERVER" placeholder:"URL" help:"The admin address of a server, such as http://127.0.0.1:9090: the rules are tried on the requests that it recorded."`
+	Server     string        `env:"STINT_SERVER" instead:"requests" placeholder:"URL" help:"The admin address of a server, such as http://127.0.0.1:9090: the rules are tried on the requests that it recorded."`
 	TokenFile  string        `env:"STINT_SERVER_TOKEN_FILE" placeholder:"FILE" help:"With --server: a file with your token."`
-	Log        []string      `placeholder:"FILE" help:"Instead of --server: an access log. May be repeated."`
+	Log        []string      `instead:"requests" placeholder:"FILE" help:"Instead of --server: an access log. May be repeated."`
 	Before     string        `placeholder:"FILE" help:"With --log: the rules file to compare with. The default is no rules."`
 	LogFormat  string        `placeholder:"PATTERN" help:"With --log: the format of its lines, as for stint plan --format. The default is to recognise it."`
 	Names      bool          `help:"Show keys in clear, for operators. The default is their hashes, as in the log; keys of --log are in clear."`
@@ -85,8 +85,6 @@ func (c *rehearseCmd) check() error {
 	switch {
 	case c.Server == "" && len(c.Log) == 0:
 		return usage("--server", "missing: write the admin address of a server, such as --server http://127.0.0.1:9090, or an access log, as --log FILE")
-	case c.Server != "" && len(c.Log) > 0:
-		return usage("--log", "goes in place of --server: give one of both")
 	case c.Server != "" && (c.Before != "" || c.LogFormat != ""):
 		return usage("--before and --log-format", "go with --log")
 	case len(slices.DeleteFunc(slices.Clone(c.Log), func(name string) bool { return name != "-" })) > 1:

@@ -17,7 +17,7 @@ import (
 
 // tokenFileFlag names a file of tokens, instead of a database.
 type tokenFileFlag struct {
-	File string `placeholder:"FILE" help:"Instead of --rules: a token file, as for --operator-token-file of a server. Lines are added to it, and none is changed."`
+	File string `instead:"backend" placeholder:"FILE" help:"Instead of --rules: a token file, as for --operator-token-file of a server. Lines are added to it, and none is changed."`
 }
 
 // make adds the hash of a token to the file and returns the token.

@@ -49,6 +49,8 @@ func (c *validateCmd) Run(e *env) error {
 	}
 	var all []report
 	switch {
+	case len(c.Files) > 0 && e.from("rules") == "--rules":
+		return usage("--rules", "and %s: give one of them", c.Files[0])
 	case len(c.Files) > 0: // over $STINT_RULES
 		for _, name := range c.Files {
 			all = append(all, inspect(name, e.in))
