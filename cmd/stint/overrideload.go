@@ -21,8 +21,9 @@ no text. Limits have ; between them, or are unlimited, or block. A key is as ove
 set takes it.
 
 Everything is checked first, then put in force as one change. Overrides of customers
-that are not in the file stay. If it is interrupted, nothing has changed: run it
-again, and it goes on from there. For seven days, stint audit undo takes a load back.
+that are not in the file stay; a row whose time is over is left out. If it is
+interrupted, nothing has changed: run it again, and it goes on from there. For
+seven days, stint audit undo takes a load back.
 
 For example:
 
