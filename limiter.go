@@ -232,11 +232,13 @@ func (l *Limiter) SetLimits(limits ...Limit) error {
 	old := l.stand(l.terms.Load())
 	faster := termsOf(limits).faster(old)
 	if faster {
-		l.lines.Hold()
+		defer l.lines.Hold()()
 	}
-	err := b.Change(limits...)
+	if err := b.Change(limits...); err != nil {
+		return err
+	}
 	l.lines.EveryRoomMade(l.stand(old).capacity, old.drains, faster)
-	return err
+	return nil
 }
 
 // With returns a limiter of the same name and store with other limits. It is for limits

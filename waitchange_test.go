@@ -444,3 +444,42 @@ func TestQueueRaisedWithoutRoom(t *testing.T) {
 		all.Wait()
 	})
 }
+
+// TestQueueKeepsItsPlaces: a faster pace moves nobody back whose place would give nothing back: behind numbers
+// that have come into force in between, and where the limits cannot be set.
+func TestQueueKeepsItsPlaces(t *testing.T) {
+	for _, fails := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			l := limiterOf(t, "10/1s leaky_queue burst 20")
+			began, starts := time.Now(), make([]time.Duration, 10)
+			var all sync.WaitGroup
+			for i := range starts {
+				all.Go(func() {
+					_ = l.Wait(bg, "k", 1)
+					starts[i] = time.Since(began)
+				})
+				synctest.Wait()
+			}
+			if fails {
+				if l.SetLimits(stint.PerSecond(100).WithAlgorithm(stint.LeakyQueue).WithBurst(-5)) == nil {
+					t.Error("a burst of -5 was taken")
+				}
+			} else {
+				for _, text := range []string{"9/1s leaky_queue burst 20", "10/1s leaky_queue burst 20"} {
+					if limit, err := stint.Parse(text); err != nil || l.SetLimits(limit) != nil {
+						t.Fatal(err)
+					}
+					synctest.Wait()
+					all.Go(func() { _ = l.Wait(bg, "k", 1) })
+					synctest.Wait()
+				}
+			}
+			all.Wait()
+			for i, got := range starts {
+				if want := time.Duration(i) * 100 * ms; got != want {
+					t.Fatalf("fails %v: starts after %v", fails, starts)
+				}
+			}
+		})
+	}
+}

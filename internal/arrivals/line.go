@@ -91,6 +91,7 @@ type line struct {
 	busy      bool
 	stuck     bool          // the first of here was denied, so those behind it must wait
 	again     bool          // room was made since the store was last asked for the line
+	raised    bool          // a faster pace is about to come into force: the held waiters look first
 	fits      int64         // for how many units there is room, as one of the line has heard
 	denied    denial        // the last one
 	made      time.Time     // when something was last given back
@@ -360,12 +361,22 @@ func (ls *Lines) Old() bool {
 	return old != 0 && time.Now().UnixNano() < old
 }
 
-// Hold keeps the waiters from asking the store, until EveryRoomMade of a faster pace: places give nothing
-// back once a request has passed by the new limits.
-func (ls *Lines) Hold() {
+// Hold keeps the waiters from asking the store, until end is called behind EveryRoomMade of a faster pace:
+// places give nothing back once a request has passed by the new limits.
+func (ls *Lines) Hold() (end func()) {
 	order.Lock()
 	defer order.Unlock()
 	ls.holds++
+	return func() {
+		order.Lock()
+		defer order.Unlock()
+		ls.holds--
+		for _, ln := range ls.byPlace {
+			for _, s := range slices.Concat(ln.here, ln.elsewhere) {
+				s.waiter.wake()
+			}
+		}
+	}
 }
 
 // EveryRoomMade is [Lines.RoomMade] for every place where somebody waits, under limits that may have
@@ -377,19 +388,15 @@ func (ls *Lines) EveryRoomMade(capacity int64, drains time.Duration, faster bool
 	ls.old.Store(max(ls.old.Load(), until+min(int64(drains), math.MaxInt64-until)))
 	order.Lock()
 	defer order.Unlock()
-	if faster {
-		ls.holds--
-	}
 	ls.changed = time.Now()
 	for _, ln := range ls.byPlace {
 		for _, s := range slices.Concat(ln.here, ln.elsewhere) {
-			if s.over = s.over || s.cost > capacity; s.over || faster {
+			if s.cost > capacity {
+				s.over = true
 				s.waiter.wake()
 			}
 		}
-		if faster && ln.held.Len() > 0 {
-			ln.disband()
-		}
+		ln.raised = ln.raised || faster
 		ln.made = time.Now()
 		ln.roomMade()
 		ln.moveUp()

@@ -93,19 +93,21 @@ func (ln *line) surplus() (id string, keep int64, ok bool) {
 func (ln *line) lookHeld(ctx context.Context) {
 	defer ln.release(ctx)
 	delay, err := ln.lines.Owner.Newcomer(ctx, ln.at)
-	if err != nil {
-		return // the held waiters keep their starts
-	}
 	newcomer := time.Now().Add(delay)
 	order.Lock()
 	defer order.Unlock()
-	if ln.held.Len() == 0 {
-		return
+	raised := ln.raised
+	if ln.raised = false; err != nil || ln.held.Len() == 0 || !ln.held.OnePace() {
+		return // the held waiters keep their starts: places of other numbers give nothing back
 	}
-	if end, unit := ln.held.End(); newcomer.Add(unit / 2).Before(end) { // half a unit, since calls take time
-		ln.disband() // the store has charged less than their places
+	// half a unit, since calls take time
+	if end, unit := ln.held.End(); newcomer.Add(unit/2).Before(end) || raised && newcomer.Before(end.Add(unit/2)) {
+		ln.disband() // the store has charged less than their places, or will after a faster pace comes into force
 	}
 }
+
+// holds reports whether nobody without a place may ask the store now: see Hold.
+func (ln *line) holds() bool { return ln.lines.holds > 0 || ln.raised && ln.held.Len() > 0 }
 
 // disband puts the held waiters back in front of those in here, in order. Their places go back to the
 // store before anybody asks it for the line.

@@ -271,6 +271,16 @@ func (l *Line[T]) End() (end time.Time, unit time.Duration) {
 	return p.Start.Add(p.Span(p.Units)), p.Span(1)
 }
 
+// OnePace reports whether all places were charged at the same pace.
+func (l *Line[T]) OnePace() bool {
+	for _, p := range l.places {
+		if (p.Span == nil) != (l.places[0].Span == nil) || p.Span != nil && p.Span(1) != l.places[0].Span(1) {
+			return false
+		}
+	}
+	return true
+}
+
 // Disband takes all waiters out of the line and returns them in order. Their places
 // are left over, for [Line.Surplus].
 func (l *Line[T]) Disband() []*Waiter[T] {
