@@ -31,11 +31,11 @@ build: ## build the binary into bin/stint
 
 # Under "set -m", Ctrl-C goes to the demo alone, and make ends with status 0.
 demo: CASE ?= proxy
-demo: ## run the proxy in front of a small server, and say what to try; CASE=budgets: of a language model
-	@case "$(CASE)" in proxy|budgets) ;; *) echo 'CASE=$(CASE): there are CASE=proxy and CASE=budgets'; exit 2;; esac
+demo: ## run the proxy in front of a small server, and say what to try; CASE=budgets: of a language model; CASE=redis: two processes
+	@case "$(CASE)" in proxy|budgets|redis) ;; *) echo 'CASE=$(CASE): there are CASE=proxy, CASE=budgets and CASE=redis'; exit 2;; esac
 	@echo "building stint, which takes a minute the first time; Ctrl-C ends the demo"
 	@go build -o bin/stint ./cmd/stint
-	@[ ! -t 0 ] || set -m; bin/stint serve --demo --demo-case $(CASE)
+	@[ ! -t 0 ] || set -m; if [ $(CASE) = redis ]; then release/demo-redis.sh; else bin/stint serve --demo --demo-case $(CASE); fi
 
 # A slow test leaves itself out of -short, or has a short form. Those that compare
 # for minutes do so on one goroutine, where there is no race to find.

@@ -16,6 +16,7 @@ import (
 	"unicode/utf8"
 
 	main "github.com/stint-dev/stint/cmd/stint"
+	"github.com/stint-dev/stint/internal/testkit/freeport"
 	"github.com/stint-dev/stint/internal/testkit/need"
 )
 
@@ -108,6 +109,37 @@ func TestDemoBudgets(t *testing.T) {
 	}
 	if strings.Contains(p.log(), "WARN") {
 		t.Error(p.log())
+	}
+}
+
+// TestDemoRedis asks the two processes of the demo of Redis as it says: they share the limit.
+func TestDemoRedis(t *testing.T) {
+	need.Time(t)
+	need.Program(t, "curl")
+	need.Program(t, "redis-server")
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	child := exec.CommandContext(t.Context(), "sh", "../../release/demo-redis.sh")
+	child.Env = append(os.Environ(), "STINT="+self, "STINT_TEST_MAIN=1", storePatience,
+		"REDIS_PORT="+freeport.Port(t), "PORT_A="+freeport.Port(t), "PORT_B="+freeport.Port(t))
+	out, err := child.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, guide := begin(t, "demo", child), ""
+	for lines := bufio.NewScanner(out); !strings.Contains(guide, "Ctrl-C ends all three.") && lines.Scan(); {
+		guide += lines.Text() + "\n"
+	}
+	line := regexp.MustCompile(`(?s)for port .*echo\n`).FindString(guide)
+	got, err := exec.CommandContext(t.Context(), "sh", "-c", line).Output()
+	passed, denied := strings.Count(string(got), "200 "), strings.Count(string(got), "429 ")
+	if err != nil || passed < 10 || passed > 12 || passed+denied != 16 { // one more each six seconds
+		t.Errorf("%s: %v, %s\n%s", guide, err, got, p.log())
+	}
+	if err := p.end(syscall.SIGTERM); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -75,9 +75,10 @@ func (e RowErrors) Error() string {
 func (e RowErrors) Is(target error) bool { return target == rulesdb.ErrInput }
 
 // LoadOverrides reads overrides as CSV, in the format of [Editor.ExportOverrides], and sets all of them as
-// one change, or none. Overrides of other customers stay, and so do those of rows whose time is over. Faults in rows are [RowErrors]. After a
-// failure, the same load continues from what is staged. If progress is not nil, it is called now
-// and then with how many rows were read and how many are in force.
+// one change, or none. Overrides of other customers stay, and so do those of rows whose time is over.
+// Faults in rows are [RowErrors]. After a failure, the same load continues from what is staged. If
+// progress is not nil, it is called now and then with how many rows were read and how many are in
+// force.
 func (d *Editor) LoadOverrides(ctx context.Context, author string, from io.Reader, progress func(read, inForce int)) (Loaded, error) {
 	switch k := d.Backend.(type) {
 	case *Client:
