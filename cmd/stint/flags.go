@@ -25,6 +25,7 @@ var idle = []struct{ command, flag, without, why string }{
 	{"proxy", "token-file", "admin", "clients of the proxy show no token"},
 	{"proxy", "operator-token-file", "admin", "clients of the proxy show no token"},
 	{"*", "token-file", "server", ""},
+	{"*", "author", "rules", "a server takes the author from your token"},
 	{"explain", "secret-file", "rules", ""},
 	{"push", "rehearse-at", "deny-at-most", ""},
 	{"push", "rehearse-token-file", "rehearse-at", ""},
