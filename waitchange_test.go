@@ -244,6 +244,7 @@ func TestQueueRaised(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			l := limiterOf(t, "1/1s leaky_queue burst 20")
 			var all sync.WaitGroup
+			var mu sync.Mutex
 			var order []int
 			for i, cost := range []int64{2, 3, 3, 2, 3, 3, 1, 3} {
 				if i == 4 {
@@ -255,6 +256,8 @@ func TestQueueRaised(t *testing.T) {
 					if err := l.Wait(bg, "k", cost); err != nil {
 						t.Error(err)
 					}
+					mu.Lock()
+					defer mu.Unlock()
 					order = append(order, i)
 				})
 				synctest.Wait()
@@ -331,10 +334,13 @@ func TestQueueLowered(t *testing.T) {
 		ctx, leave := context.WithCancel(bg)
 		began := time.Now()
 		var all sync.WaitGroup
+		var mu sync.Mutex
 		var starts []time.Duration
 		come := func(ctx context.Context, cost int64) {
 			all.Go(func() {
 				if l.Wait(ctx, "k", cost) == nil {
+					mu.Lock()
+					defer mu.Unlock()
 					starts = append(starts, time.Since(began))
 				}
 			})

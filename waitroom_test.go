@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -477,8 +478,11 @@ func TestWaitersRoom(t *testing.T) {
 		all.Wait()
 		return max(after.HeapAlloc, before.HeapAlloc) - before.HeapAlloc
 	}
-	begun := runtime.NumGoroutine()
-	heap(func(ctx context.Context) { <-ctx.Done() }, func() bool { return runtime.NumGoroutine() >= begun+n }) // the runtime keeps what goroutines need
+	var begun atomic.Int64
+	heap(func(ctx context.Context) { // the runtime keeps what goroutines need
+		begun.Add(1)
+		<-ctx.Done()
+	}, func() bool { return begun.Load() == n })
 	for _, limit := range []string{"1/h burst 1", "1/h leaky_queue burst 200_000", "1/h sliding_log"} {
 		l := limiterOn(t, memstore.New(memstore.Options{MaxReservations: 2 * n}), limit)
 		must(t, l, 1)
