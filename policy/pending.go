@@ -5,7 +5,6 @@ import (
 	"errors"
 	"math"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/stint-dev/stint"
@@ -155,12 +154,6 @@ func (d *Pending) Header(ctx context.Context, status int, h map[string][]string)
 	}
 	kind := h["Content-Type"]
 	d.trailers = len(kind) > 0 && request.IsGRPC(kind[0])
-	events := len(kind) > 0 && strings.HasPrefix(strings.ToLower(kind[0]), "text/event-stream")
-	for i := range d.rules {
-		if r := d.rules[i].reader; r != nil {
-			r.Events = events
-		}
-	}
 	d.open = d.trailers && status == statuses[0]
 	d.fields(h)
 	for _, part := range d.parts {

@@ -268,7 +268,7 @@ func (d *document) endNumber() {
 	if v, ok := value(string(d.buf)); ok && !d.long {
 		for mask := d.here; mask != 0; mask &= mask - 1 {
 			if p := &d.spec.pointers[bits.TrailingZeros32(mask)]; len(p.path) == len(d.levels) {
-				d.values[p.term], d.found[p.term], d.part[p.term], d.ended = v, true, p.open, d.ended || p.last
+				d.values[p.term], d.found[p.term], d.part[p.term], d.ended = v, true, p.part, d.ended || p.last
 				d.open = (d.open || p.open) && !p.last
 			}
 		}

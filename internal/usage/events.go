@@ -1,6 +1,9 @@
 package usage
 
-import "bytes"
+import (
+	"bytes"
+	"slices"
+)
 
 // events reads the data of server-sent events, wherever the stream is cut. The data of one event is
 // one document.
@@ -14,6 +17,9 @@ type events struct {
 	ended  bool  // a line was "[DONE]"
 	text   bool  // an earlier line of the event has data
 	count  int64 // number of events with data
+	other  int64 // bytes of lines that are neither comments nor fields
+	line   int64 // bytes of the present line
+	head   [6]byte
 }
 
 type lineState uint8
@@ -52,7 +58,7 @@ func (e *events) write(p []byte, doc *document) {
 			continue
 		}
 		n := min(cr, lf)
-		e.line(p[:n], doc)
+		e.read(p[:n], doc)
 		p, cr, lf = p[n:], cr-n, lf-n
 	}
 }
@@ -102,6 +108,9 @@ func (e *events) countIn(p []byte) {
 		if end == 0 && text {
 			e.count++
 		}
+		if !aside(p[:end]) {
+			e.other += int64(end)
+		}
 		data, is := bytes.CutPrefix(p[:end], dataLine)
 		text = end > 0 && (text || is && len(data) > 0 && string(data) != " ")
 		p = p[end+1:]
@@ -135,7 +144,27 @@ func next(p []byte, c byte, at int) int {
 	return at
 }
 
-func (e *events) line(p []byte, doc *document) {
+// aside reports whether a line is a comment or a field of events, by its beginning.
+func aside(line []byte) bool {
+	name, _, ok := bytes.Cut(line, []byte{':'})
+	return ok && (len(name) == 0 || slices.Contains(fields, string(name)))
+}
+
+var fields = []string{dataField, "event", "id", "retry"}
+
+// otherBytes returns the bytes of lines that are neither comments nor fields, up to now.
+func (e *events) otherBytes() int64 {
+	if aside(e.head[:min(e.line, int64(len(e.head)))]) {
+		return e.other
+	}
+	return e.other + e.line
+}
+
+func (e *events) read(p []byte, doc *document) {
+	if e.line < int64(len(e.head)) {
+		copy(e.head[e.line:], p)
+	}
+	e.line += int64(len(p))
 	e.filled = true
 	for len(p) > 0 && e.state != inData {
 		switch c := p[0]; {
@@ -167,17 +196,17 @@ func (e *events) line(p []byte, doc *document) {
 
 // endLine ends a line; an empty one ends the event.
 func (e *events) endLine(cr bool, doc *document) {
-	ended, text, count := e.ended || e.done == len(endOfData), e.text || e.isText(), e.count
+	ended, text, count, other := e.ended || e.done == len(endOfData), e.text || e.isText(), e.count, e.otherBytes()
 	switch {
 	case !e.filled:
 		doc.reset()
 		if text {
 			count++
 		}
-		*e = events{lf: cr, ended: ended, count: count}
+		*e = events{lf: cr, ended: ended, count: count, other: other}
 		return
 	case e.state == inData || e.state == inSpace || e.state == inName && e.name == len(dataField):
 		doc.write([]byte{'\n'})
 	}
-	*e = events{lf: cr, open: true, ended: ended, text: text, count: count}
+	*e = events{lf: cr, open: true, ended: ended, text: text, count: count, other: other}
 }

@@ -41,7 +41,8 @@ type pointer struct {
 	path []string
 	term int
 	last bool // its value comes at the end of a response
-	open bool // its value counts only what has come so far
+	open bool // its value comes at the beginning of a stream
+	part bool // its value counts only what has come so far
 }
 
 // known are the specs that have a name. The values of one term are alternatives; the last one
@@ -65,8 +66,11 @@ var known = map[string][][]string{
 // lasts are the known pointers whose value completes the sum.
 var lasts = []string{"/response/usage/total_tokens", "/usage/output_tokens"}
 
-// firstOutput is the output count at the beginning of a stream of Anthropic.
-const firstOutput = "/message/usage/output_tokens"
+// firstInput and firstOutput are the counts at the beginning of a stream of Anthropic.
+const (
+	firstInput  = "/message/usage/input_tokens"
+	firstOutput = "/message/usage/output_tokens"
+)
 
 // Names are the names for [Named], in order.
 var Names = []string{"anthropic", "gemini", "ollama", "openai"}
@@ -99,7 +103,7 @@ func newSpec(text string, terms [][]string) (*Spec, error) {
 			if err != nil {
 				return nil, err
 			}
-			s.pointers = append(s.pointers, pointer{path, term, len(alternatives) > 1 && slices.Contains(lasts, written), written == firstOutput})
+			s.pointers = append(s.pointers, pointer{path, term, len(alternatives) > 1 && slices.Contains(lasts, written), written == firstInput || written == firstOutput, written == firstOutput})
 			_, notIndex := strconv.ParseUint(path[0], 10, 64)
 			s.indexed = s.indexed || notIndex == nil
 			for _, name := range path {
@@ -183,9 +187,6 @@ func (s *Spec) Same(as *Spec) bool {
 
 // A Reader reads the numbers of one body, which is written to it. Make it with [New].
 type Reader struct {
-	// Events says that the server calls the body a stream of events.
-	Events bool
-
 	doc    document
 	format format
 	events events
@@ -247,27 +248,27 @@ func (r *Reader) Open() bool { return r.doc.open || r.format != stream && r.doc.
 
 // Estimate returns an estimated cost of a body of so many bytes: one unit for each event with data,
 // element of an array, or document of several, and otherwise one for each 4 bytes, such as of a text
-// without events. To what comes piece by piece it adds what the body has said to be there before.
+// without events, whose comments and fields of events do not count. To what comes piece by piece it adds what the body has said to be there before.
 func (r *Reader) Estimate(bytes int64) int64 {
-	events := r.doc.count
+	units := r.doc.count
+	bytes = max(bytes-r.blank, 0)
 	if r.format == stream {
-		events = r.events.count
+		units, bytes = r.events.count, r.events.otherBytes()
 		if r.events.text || r.events.isText() {
-			events++ // the last event has no end yet
+			units++ // the last event has no end yet
 		}
+	}
+	if (r.format <= plain || units == 0) && units <= 1 && !r.events.ended {
+		units = bytes/4 + min(bytes%4, 1)
 	}
 	if r.doc.open {
 		for i, v := range r.doc.values {
 			if !r.doc.part[i] {
-				events = int64(satmath.AddInt64(uint64(events), uint64(v)))
+				units = int64(satmath.AddInt64(uint64(units), uint64(v)))
 			}
 		}
 	}
-	if r.format > plain && events > 0 || events > 1 || r.events.ended || r.Events && r.format != plain {
-		return events
-	}
-	bytes = max(bytes-r.blank, 0)
-	return bytes/4 + min(bytes%4, 1)
+	return units
 }
 
 // Ended reports whether the body has said that no other number will count. Some clients close the

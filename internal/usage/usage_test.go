@@ -179,25 +179,29 @@ func TestEstimate(t *testing.T) {
 	}
 }
 
-// TestEstimateStream: comments of what the server calls a stream are no events; and when Anthropic has told
-// the prompt alone, the estimate is the prompt and an event for each piece since.
+// TestEstimateStream: comments and fields of events are no text; and when Anthropic has told the prompt
+// alone, the estimate is the prompt and an event for each piece since.
 func TestEstimateStream(t *testing.T) {
 	start := `data: {"message":{"usage":{"input_tokens":1000,"cache_creation_input_tokens":20,"output_tokens":1}}}` + "\n\n"
 	for body, want := range map[string]int64{
-		strings.Repeat(": PROCESSING\n\n", 300):     0,
-		"retry: 3000\n\nevent: ping\n\n: x":         0,
-		": x\n\ndata: {}\n\n":                       1,
-		`{"a": "` + strings.Repeat("x", 93):         25,
-		start:                                       1021,
-		start + strings.Repeat("data: {}\n\n", 900): 1921,
+		strings.Repeat(": PROCESSING\n\n", 300): 0,
+		"retry: 3000\n\nevent: ping\n\n: x":     0,
+		": x\n\ndata: {}\n\n":                   1,
+		`{"a": "` + strings.Repeat("x", 93):     25,
+		strings.Repeat("a word\n", 400):         600,
+		strings.Repeat(`0:"word"`+"\n", 300):    600,
+		`"` + strings.Repeat("x", 399):          100,
+		`{"message":{"usage":{"input_tokens":5,"output_tokens":1}},"t":"` + strings.Repeat("x", 337):    105,
+		`data: {"message":{"usage":{"input_tokens":100}}}` + "\n\n" + strings.Repeat("data: {}\n\n", 9): 110,
+		start: 1021,
+		start + strings.Repeat("data: {}\n\n", 900):                               1921,
 		start + "data: {}\n\n" + `data: {"usage":{"output_tokens":700}}` + "\n\n": 3,
 	} {
 		s, _ := usage.Named("anthropic")
-		r := usage.New(s)
-		r.Events = true
-		_, _ = r.Write([]byte(body))
-		if got := r.Estimate(int64(len(body))); got != want {
-			t.Errorf("%.80q: %d, want %d", body, got, want)
+		for _, each := range []int{1, 7, len(body)} {
+			if got := reader(s, body, each).Estimate(int64(len(body))); got != want {
+				t.Errorf("%.80q in pieces of %d: %d, want %d", body, each, got, want)
+			}
 		}
 	}
 }

@@ -269,8 +269,8 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	v.hides = &hidingWriter{ResponseWriter: w}
+	defer v.hides.end() // where the response is cut, too: what has come passes
 	h.guard.ServeHTTP(v.hides, plain)
-	v.hides.end()
 }
 
 // refuse answers a request that has no clean form, or whose body did not come.
