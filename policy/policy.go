@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"runtime"
+	"slices"
 
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/fallback"
@@ -120,6 +121,13 @@ func (p *Policy) stateName(of *plan) string {
 		return of.rule
 	}
 	return of.name
+}
+
+// OneState reports whether limits of one kind and period have one state under all plans of a rule: its own,
+// its tiers and overrides.
+func (p *Policy) OneState(rule string) bool {
+	one := p.rules.byName[rule]
+	return one != nil && (p.inProcess || !slices.ContainsFunc(one.allPlans(), func(of *plan) bool { return of.mode != strict }))
 }
 
 func (p *Policy) bind() error {

@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/stint-dev/stint/rulesdb"
@@ -80,15 +81,20 @@ func before(was string) string {
 	if was != "null" && was[0] != '[' {
 		return "before " + was
 	}
-	var gave []struct {
+	type charged struct {
 		Label string
 		Gave  int64
+		State string // that limits of several plans share
 	}
+	var gave []charged
 	if json.Unmarshal([]byte(was), &gave) != nil { // long JSON is cut off in the audit
 		return ""
 	}
 	var parts []string
-	for _, one := range gave {
+	for i, one := range gave {
+		if one.State != "" && slices.ContainsFunc(gave[:i], func(o charged) bool { return o.State == one.State }) {
+			continue
+		}
 		parts = append(parts, fmt.Sprintf("%d of %s", one.Gave, one.Label))
 	}
 	if len(parts) == 0 {

@@ -1,6 +1,7 @@
 package operate
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -56,6 +57,8 @@ type charge struct {
 	Gave int64         `json:"gave"`
 	Used int64         `json:"used"`
 	For  time.Duration `json:"for"`
+	// State names the state that the limit shares with limits of other plans; "" for its own.
+	State string `json:"state,omitzero"`
 }
 
 // now returns how many of the given units would still count some time after they were given back.
@@ -84,6 +87,15 @@ func (c *charge) now(after time.Duration) int64 {
 	return max(0, min(used, c.Gave))
 }
 
+// capacity returns the capacity of the limit.
+func (c *charge) capacity() int64 {
+	l, err := stint.Parse(c.Limit)
+	if err != nil {
+		return 0
+	}
+	return l.Capacity()
+}
+
 // charges returns what a key has used. It leaves out limits that have banned the key: what the key
 // used of these is not known, and an undo must not begin a ban.
 func (s *Service) charges(ctx context.Context, p *policy.Policy, rule, key string) ([]charge, error) {
@@ -91,13 +103,21 @@ func (s *Service) charges(ctx context.Context, p *policy.Policy, rule, key strin
 	if err != nil {
 		return nil, err
 	}
-	return chargesOf(limits), nil
+	all := chargesOf(limits)
+	if p.OneState(rule) {
+		for i := range all {
+			if l, err := stint.Parse(all[i].Limit); err == nil {
+				all[i].State = l.WithName("").ID()
+			}
+		}
+	}
+	return all, nil
 }
 
 func chargesOf(limits []policy.RuleResult) (all []charge) {
 	for i := range limits {
 		if e := &limits[i]; e.Action == "" && !e.Banned && !e.Limit.InFlight() && e.Used > 0 {
-			all = append(all, charge{e.Label, e.Variant, e.Limit.String(), e.Used, e.Used, e.ResetAfter})
+			all = append(all, charge{Label: e.Label, Variant: e.Variant, Limit: e.Limit.String(), Gave: e.Used, Used: e.Used, For: e.ResetAfter})
 		}
 	}
 	return all
@@ -418,23 +438,29 @@ func (s *Service) undoGift(r *rulesapi.Request, d *rulesdb.AuditEntry) (did stri
 	return did, err
 }
 
-// chargeAgain charges a key for units that were given back some time ago, and says what it charged.
+// chargeAgain charges a key for units that were given back some time ago, and says what it charged. Limits
+// that share a state are charged once, that with the most room first.
 func (s *Service) chargeAgain(ctx context.Context, was []charge, rule, key string, after time.Duration) (did string, err error) {
 	p := s.o.Source.Policy()
 	var parts []string
+	slices.SortStableFunc(was, func(a, b charge) int { return cmp.Compare(b.capacity(), a.capacity()) })
+	charged := make(map[string]int64) // by state
 	for i := range was {
-		n := was[i].now(after)
-		if n == 0 {
+		state := cmp.Or(was[i].State, was[i].Label+"\x00"+was[i].Variant)
+		n := was[i].now(after) - charged[state]
+		if n <= 0 {
 			continue
 		}
-		charged, err := p.ChargeKey(ctx, rule, key, was[i].Label, was[i].Variant, n)
+		n, err := p.ChargeKey(ctx, rule, key, was[i].Label, was[i].Variant, n)
 		if err != nil && len(parts) > 0 { // a repetition would charge these twice
 			return "charged again in part, since the store failed: " + strings.Join(parts, ", "), nil
 		}
 		if err != nil {
 			return "", err
 		}
-		parts = append(parts, fmt.Sprintf("%d of %s", charged, was[i].Label))
+		if charged[state] += n; n > 0 || was[i].State == "" {
+			parts = append(parts, fmt.Sprintf("%d of %s", n, was[i].Label))
+		}
 	}
 	if len(parts) == 0 {
 		return "nothing of it, as far as is known, would count any more", nil
