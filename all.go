@@ -158,7 +158,7 @@ func (r *Request) reserve(ctx context.Context, ttl time.Duration) (Decision, *Re
 	joined := Decision{Allowed: true, Taken: 1, Tightest: -1}
 	from := 0 // the first limit of the part, among those of the request
 	for _, p := range r.parts {
-		d, id, err := p.limiter.reserve(ctx, p.key, p.cost, ttl)
+		d, id, err := p.limiter.reserve(ctx, p.key, p.cost, ttl, excuses)
 		if err != nil || !d.Allowed {
 			_, failed := reservation.Cancel(context.WithoutCancel(ctx)) // if it fails, the parts stay charged
 			d.Denied, d.Tightest = d.Denied<<from, d.Tightest+from

@@ -165,20 +165,21 @@ const excuses = 10 * time.Second
 // request has the nil reservation, whose methods do nothing.
 func (l *Limiter) Reserve(ctx context.Context, key string, cost int64, ttl time.Duration) (Decision, *Reservation, error) {
 	if l.lines.None(at(key)) || cost <= 0 || l.decides() != nil {
-		d, id, err := l.reserve(ctx, key, cost, ttl)
+		d, id, err := l.reserve(ctx, key, cost, ttl, excuses)
 		return d, l.Reservation(id), err
 	}
 	var id ReservationID
 	d, err := beside(ctx, l.store, []Part{{l, key, cost}}, func() (Decision, error) {
 		return l.direct(ctx, meter.OpPeek, key, cost)
 	}, func() (d Decision, err error) {
-		d, id, err = l.reserve(ctx, key, cost, ttl)
+		d, id, err = l.reserve(ctx, key, cost, ttl, excuses)
 		return d, err
 	})
 	return d, l.Reservation(id), err
 }
 
-func (l *Limiter) reserve(ctx context.Context, key string, cost int64, ttl time.Duration) (Decision, ReservationID, error) {
+// reserve reserves a cost that excuses denials for a time.
+func (l *Limiter) reserve(ctx context.Context, key string, cost int64, ttl, excuses time.Duration) (Decision, ReservationID, error) {
 	if err := l.decides(); err != nil {
 		return Decision{}, "", err
 	}

@@ -171,7 +171,7 @@ func (l *Limiter) passes(ctx context.Context, t *terms, key string, cost int64, 
 		d, id, err = l.takeTurn(ctx, t, key, cost, ttl, 0)
 	case t.queue: // the line asks
 	case ttl > 0:
-		d, id, err = l.reserve(ctx, key, cost, ttl)
+		d, id, err = l.reserve(ctx, key, cost, ttl, excuses)
 	default:
 		d, err = l.bound.Decide(ctx, meter.OpTake, key, cost)
 	}
@@ -247,7 +247,7 @@ func (l *Limiter) takeTurn(ctx context.Context, t *terms, key string, cost int64
 		}
 	}
 	if ttl > 0 {
-		return l.reserve(ctx, key, cost, ttl)
+		return l.reserve(ctx, key, cost, ttl, excuses)
 	}
 	d, err = l.direct(ctx, meter.OpTake, key, cost)
 	return d, "", err
@@ -346,11 +346,20 @@ func (w *waiter) take(ctx context.Context) (d Decision, err error) {
 	}
 	hold := max(w.terms.span(uint128.From(holdUnits)), holdLeast)
 	ttl := satmath.Duration(satmath.AddInt64(satmath.AddInt64(uint64(d.Delay), uint64(hold)), uint64(w.ttl)))
-	d, w.id, err = l.reserve(ctx, key, cost, ttl)
+	d, w.id, err = l.reserve(ctx, key, cost, ttl, w.excuses())
 	if w.ttl == 0 && errors.Is(err, ErrFull) { // no room for reservations: a place that cannot be given back
 		d, err = l.direct(ctx, meter.OpTake, key, cost)
 	}
 	return d, err
+}
+
+// excuses is how long what w reserves excuses denials: a place in a queue is charged for good, unless w
+// leaves.
+func (w *waiter) excuses() time.Duration {
+	if w.ttl == 0 {
+		return 0
+	}
+	return excuses
 }
 
 // Look implements [arrivals.Asker].

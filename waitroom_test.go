@@ -530,6 +530,26 @@ func TestWaitReserve(t *testing.T) {
 	})
 }
 
+// What waits under a queue is charged: a denial beside it says when its cost passes.
+func TestQueueRetryAfter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := limiterOf(t, "1/1s leaky_queue burst 8")
+		var all sync.WaitGroup
+		for _, cost := range []int64{1, 4} {
+			all.Go(func() {
+				if err := l.Wait(bg, "k", cost); err != nil {
+					t.Error(err)
+				}
+			})
+			synctest.Wait()
+		}
+		if d, err := l.Take(bg, "k", 8); err != nil || d.Allowed || d.RetryAfter != stint.Wait(4*time.Second) {
+			t.Errorf("%+v, %v", d, err)
+		}
+		all.Wait()
+	})
+}
+
 // What waited to be reserved excuses denials, as what did not wait.
 func TestWaitReserveExcuses(t *testing.T) {
 	l := limiterOf(t, "1/h ban 1h")
