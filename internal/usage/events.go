@@ -17,7 +17,7 @@ type events struct {
 	ended  bool  // a line was "[DONE]"
 	text   bool  // an earlier line of the event has data
 	count  int64 // number of events with data
-	other  int64 // bytes of lines that are neither comments nor fields
+	other  int64 // bytes of lines that are neither comments nor fields, with one for the end of each
 	line   int64 // bytes of the present line
 	head   [6]byte
 }
@@ -108,8 +108,8 @@ func (e *events) countIn(p []byte) {
 		if end == 0 && text {
 			e.count++
 		}
-		if !aside(p[:end]) {
-			e.other += int64(end)
+		if end > 0 && !aside(p[:end]) {
+			e.other += int64(end) + 1
 		}
 		data, is := bytes.CutPrefix(p[:end], dataLine)
 		text = end > 0 && (text || is && len(data) > 0 && string(data) != " ")
@@ -197,6 +197,9 @@ func (e *events) read(p []byte, doc *document) {
 // endLine ends a line; an empty one ends the event.
 func (e *events) endLine(cr bool, doc *document) {
 	ended, text, count, other := e.ended || e.done == len(endOfData), e.text || e.isText(), e.count, e.otherBytes()
+	if other > e.other {
+		other++ // its end
+	}
 	switch {
 	case !e.filled:
 		doc.reset()

@@ -248,7 +248,8 @@ func (r *Reader) Open() bool { return r.doc.open || r.format != stream && r.doc.
 
 // Estimate returns an estimated cost of a body of so many bytes: one unit for each event with data,
 // element of an array, or document of several, and otherwise one for each 4 bytes, such as of a text
-// without events, whose comments and fields of events do not count. To what comes piece by piece it adds what the body has said to be there before.
+// without events, whose comments and fields of events do not count. To what comes piece by piece it
+// adds what the body has said to be there before.
 func (r *Reader) Estimate(bytes int64) int64 {
 	units := r.doc.count
 	bytes = max(bytes-r.blank, 0)

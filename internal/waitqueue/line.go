@@ -222,7 +222,8 @@ func (l *Line[T]) fit(from spot, units int64) (start, end spot, ok bool) {
 
 // follows reports whether the place after i begins where place i ends: the store
 // gave no other request a start in between, which would take a unit's time. Starts
-// are rounded, so half of that is enough to tell. A place that a request may settle does not count, so that the request does
+// are rounded, so half of that is enough to tell. A place that a request may settle
+// does not count, so that the request does
 // not give back the place that it started in.
 func (l *Line[T]) follows(i int) bool {
 	if i+1 == len(l.places) || l.places[i].Span == nil || l.places[i].Return == ByWaiter || l.places[i+1].Return == ByWaiter {
