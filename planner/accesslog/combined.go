@@ -125,7 +125,7 @@ func joined(rest []byte, time func([]byte) bool) bool {
 			rest = after
 			continue
 		}
-		if in, _, ok := bytes.Cut(rest, []byte(`] "`)); ok && in[0] == '[' && time(in[1:]) {
+		if in, _, ok := bytes.Cut(rest, []byte(`] "`)); ok && len(in) > 0 && in[0] == '[' && time(in[1:]) {
 			return true
 		}
 		_, rest, _ = bytes.Cut(rest, blank)

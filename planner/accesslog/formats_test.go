@@ -412,6 +412,7 @@ func TestBadLines(t *testing.T) {
 		strings.Replace(good, "+0000", "*0000", 1), strings.Replace(good, "200 5", "20 5", 1),
 		strings.Replace(good, "17/May", "29/Feb", 1), strings.Replace(good, `1.1"`, "1.1", 1),
 		good + " " + good, good + good, good + "\r" + good, good + ` "-" "an agent" ` + good, good + ` "-" "torn wit` + good, // several requests
+		good + ` ] "`,
 	} {
 		if err := p.Parse([]byte(line), &r); err == nil || errors.Is(err, accesslog.ErrSkip) {
 			t.Errorf("%q is read as %s (%v)", line, time.Unix(0, r.At).UTC(), err)

@@ -8,10 +8,11 @@ import (
 	"strings"
 )
 
-// repeated matches, in small letters, what syslog daemons write for a line that came again and again, and for lines
-// that they left out, with how many these are.
-var repeated = regexp.MustCompile(`\bmessage (?:'.*?' )?(?:repeated|repeats) ([0-9]{1,9}) (?:more )?times\b|` +
-	`\b(?:suppressed|lost|dropped|missed) ([0-9]{1,9}) (?:messages|log entries)\b|\b([0-9]{1,9}) messages (?:lost|suppressed|dropped)\b`)
+// repeated matches, in small letters, what daemons write for a line that came again and again, and for lines that they
+// left out, with how many these are.
+var repeated = regexp.MustCompile(`\brepeat\w*:? ([0-9]{1,9}) (?:more )?times\b|` +
+	`\b(?:suppressed|lost|dropped|missed|discarded) ([0-9]{1,9}) (?:\w+ )?(?:messages|log entries|lines)\b|` +
+	`\b([0-9]{1,9}) (?:\w+ )?(?:messages|lines) (?:\w+ )?(?:lost|suppressed|dropped|discarded)\b`)
 
 // repeats reports whether rsyslog began a line so, which holds the line that came again.
 func repeats(line []byte) bool {
@@ -21,11 +22,7 @@ func repeats(line []byte) bool {
 
 // Repeated returns how many lines a line stands for, or 0 if it does not say.
 func Repeated(line []byte) (all int64) {
-	line = bytes.ToLower(line)
-	if !bytes.Contains(line, []byte("message")) && !bytes.Contains(line, []byte("log entries")) {
-		return 0
-	}
-	for _, m := range repeated.FindAllSubmatch(line, -1) {
+	for _, m := range repeated.FindAllSubmatch(bytes.ToLower(line), -1) {
 		n, _ := strconv.ParseInt(string(slices.Concat(m[1:]...)), 10, 64) // nine digits are always a number
 		all += n
 	}

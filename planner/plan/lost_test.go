@@ -50,6 +50,8 @@ func TestLostRequests(t *testing.T) {
 		{"", common, "Nov 14 22:20:00 h Last message '" + texts(1, common, "") + "' repeated 400 times, suppressed by syslog-ng on h"},
 		{"", common, "Nov 14 22:20:00 h systemd-journald[1]: Suppressed 400 messages from nginx.service"},
 		{"", common, "Nov 14 22:20:00 h rsyslogd: imuxsock[pid 1]: 400 messages lost due to rate-limiting (200 allowed within 5 seconds)"},
+		{"", common, "Nov 14 22:20:00 h Last output repeated 400 times"}, // metalog
+		{"", common, "Nov 14 22:20:00 h 400 duplicate messages suppressed"},
 		{"", common, "Nov 14 22:20:00 h MESSAGE REPEATED 400 TIMES: [ x]"},
 		{"", object, again + texts(1, object, "") + "]"},
 		{"", `{"ip":"192.0.2.%d","ts":%[3]d,"status":20%[4]d}`, `{"ts":1431857103,"msg":"last message repeated 400 times"}`},
