@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sort"
 	"strings"
 
 	"github.com/stint-dev/stint/internal/request"
@@ -106,6 +107,7 @@ func (c *converter) look(level []*descriptor, path []step, names map[string]bool
 // walk makes rules of the limits below a path. It reports whether it made all of them.
 func (c *converter) walk(ctx context.Context, domain *Domain, level []*descriptor, path []step) bool {
 	beside := siblingsOf(level)
+	c.joins(level, slices.Sorted(maps.Keys(beside)))
 	for i, d := range level {
 		if c.err = ctx.Err(); c.err != nil {
 			return false
@@ -128,6 +130,26 @@ func (c *converter) walk(ctx context.Context, domain *Domain, level []*descripto
 		}
 	}
 	return true
+}
+
+// joins notes the descriptors of a level that are found for other of its keys, too: that service looks for key_value, so
+// that user=* takes user_id, too, which has no such value.
+func (c *converter) joins(level []*descriptor, keys []string) {
+	for _, d := range level {
+		first, _, star := strings.Cut(d.key+"_"+d.value, "*")
+		other, i := "", sort.SearchStrings(keys, first)
+		if star && i < len(keys) && strings.HasPrefix(keys[i], first) {
+			other = keys[i]
+		}
+		for j := len(d.key) + 1; j < len(first); j++ {
+			if _, is := slices.BinarySearch(keys, first[:j]); is && first[j] == '_' {
+				other = first[:j]
+			}
+		}
+		if other != "" && d.value != "" {
+			c.notes.Lose(d.at.String(), "%s is NOT KEPT for %s: that service looks for KEY_VALUE, and may find it there, too", d.text(), other)
+		}
+	}
 }
 
 // names counts the values that a step with stars leaves to others. The error says that its domain
