@@ -78,3 +78,25 @@ func (n *Notes) ByAddress(where, header string) bool {
 	n.Say(where, "%s is what proxies in front say of the client: here the key is ip. List these proxies in trusted_proxies, and write client_ip_header: %s", name, name)
 	return true
 }
+
+// OneOf reports whether a name is in a list. One that ends or begins with a star stands for all that begin or end
+// like it.
+func OneOf(name string, list ...string) bool {
+	name = Unscored(name)
+	for _, texts := range list {
+		for one := range strings.FieldsSeq(texts) {
+			head, more := strings.CutSuffix(Unscored(one), "*")
+			end, before := strings.CutPrefix(head, "*")
+			if name == head || more && strings.HasPrefix(name, head) || before && strings.HasSuffix(name, end) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// Unscored returns a name without _ but at its beginning, in lower case.
+func Unscored(name string) string {
+	i := min(1, len(name))
+	return strings.ToLower(name[:i] + strings.ReplaceAll(name[i:], "_", ""))
+}

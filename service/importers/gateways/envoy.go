@@ -106,12 +106,12 @@ func EnvoyLocal(docs []Document) ([]byte, importers.Notes, error) {
 // unread notes the limits in objects of what configures Envoy, but for those of Istio.
 func (e *envoyLocal) unread(object node) {
 	kind := object.get("kind").text()
-	if oneOf(kind, "EnvoyFilter CustomResourceDefinition") {
+	if importers.OneOf(kind, "EnvoyFilter CustomResourceDefinition") {
 		return
 	}
 	each(object.get("spec"), func(n node) bool {
 		for _, f := range n.fields() {
-			if oneOf(f.name, "rateLimit rateLimitPolicy") {
+			if importers.OneOf(f.name, "rateLimit rateLimitPolicy") {
 				e.notes.Lose(f.value.where(), "%s of a %s is NOT KEPT: it is not read", f.name, kind)
 			}
 		}
@@ -204,7 +204,7 @@ func (e *envoyLocal) others(n node) bool {
 	if of := n.anyCase("type_url"); of.there() {
 		kind, config = of.text(), n.get("value")
 	}
-	if filter := ofFilter.FindStringSubmatch(kind); filter != nil && !oneOf(filter[1], envoySilent) {
+	if filter := ofFilter.FindStringSubmatch(kind); filter != nil && !importers.OneOf(filter[1], envoySilent) {
 		e.writers = append(e.writers, n)
 	}
 	for end, why := range notLocal {
@@ -475,7 +475,7 @@ func (e *envoyLocal) routeMatch(r node) [][]importers.Cond {
 		path = e.pathFinds(r, "^(?:"+m.anyCase("safe_regex", "regex").text()+")$", false)
 	}
 	e.knows(m, matchFields, unmatched)
-	others := slices.ContainsFunc(m.fields(), func(f field) bool { return !oneOf(f.name, matchFields) })
+	others := slices.ContainsFunc(m.fields(), func(f field) bool { return !importers.OneOf(f.name, matchFields) })
 	if path == nil || others || m.anyCase("case_sensitive").no() {
 		return nil
 	}
@@ -545,7 +545,7 @@ func (e *envoyLocal) headerOf(name string) (attribute string, ok bool) {
 		return "host", true
 	}
 	attribute, ok = header(name)
-	return attribute, ok && (!oneOf(attribute, "header.x-envoy-* header.x-forwarded-* header.x-request-id") || e.inner[attribute])
+	return attribute, ok && (!importers.OneOf(attribute, "header.x-envoy-* header.x-forwarded-* header.x-request-id") || e.inner[attribute])
 }
 
 // filter makes the rules of a configuration.
@@ -571,7 +571,7 @@ func (e *envoyLocal) filter(f *envoyFilter) {
 	if n.anyCase("local_cluster_rate_limit").there() {
 		e.notes.Say(n.where(), "local_cluster_rate_limit is left out: processes share a limit through a store")
 	}
-	if code := n.get("status", "code"); code.there() && !oneOf(code.text(), "429 TooManyRequests") || n.anyCase("rate_limited_as_resource_exhausted").yes() || n.anyCase("response_headers_to_add").there() {
+	if code := n.get("status", "code"); code.there() && !importers.OneOf(code.text(), "429 TooManyRequests") || n.anyCase("rate_limited_as_resource_exhausted").yes() || n.anyCase("response_headers_to_add").there() {
 		e.notes.Say(n.where(), "status, rate_limited_as_resource_exhausted and response_headers_to_add are left out: a denial is 429 here. denied of the rule sets its status and headers")
 	}
 	all := e.descriptors(f)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint/service/importers"
+	"github.com/stint-dev/stint/service/importers/nginxrules"
 )
 
 // annotation is the prefix of ingress-nginx's annotations.
@@ -69,8 +70,12 @@ func IngressNginx(docs []Document) ([]byte, importers.Notes, error) {
 			all = append(all, ingressOf(d.root))
 			continue
 		}
+		if d.root.get("kind").text() == "ConfigMap" && ofController.MatchString(d.root.get("metadata", "name").text()) {
+			c.configures(d.root.get("data"))
+		}
 		each(d.root, func(n node) bool { // a ConfigMap of the controller, or values of Helm
 			c.narrowed(n, n.text())
+			c.configures(n.get("controller", "config"))
 			for _, f := range n.fields() {
 				c.narrowed(f.value, "--"+f.name+"="+f.value.text())
 				c.controls(f)
@@ -131,7 +136,7 @@ func (c *converter) roots(all []*ingress, paths []ingressPath) {
 	seen := map[server]bool{}
 	for _, in := range all {
 		limited := slices.ContainsFunc(slices.Collect(maps.Keys(in.notes)), func(name string) bool {
-			return oneOf(name, "limit-rps limit-rpm limit-connections *-source-range")
+			return importers.OneOf(name, "limit-rps limit-rpm limit-connections *-source-range")
 		})
 		for _, host := range in.hosts {
 			at := server{in.class, host}
@@ -148,22 +153,48 @@ func (c *converter) roots(all []*ingress, paths []ingressPath) {
 // realIP matches the directives of a snippet by which nginx takes clients from what stands in front.
 var realIP = regexp.MustCompile(`\b(set_)?real_ip_\w+`)
 
-// narrowing matches an argument of the controller by which it takes not every Ingress.
-var narrowing = regexp.MustCompile(`--(watch-namespace(-selector)?|disable-catch-all)([= ]\S*|$)`)
+// narrowing matches an argument of the controller by which it takes not every Ingress, or other annotations.
+var narrowing = regexp.MustCompile(`--(watch-namespace(-selector)?|disable-catch-all|annotations-prefix)([= ]\S*|$)`)
 
 // narrowed notes such an argument.
 func (c *converter) narrowed(at node, text string) {
 	if arg := narrowing.FindStringSubmatch(text); arg != nil && arg[3] != "=false" && (arg[3] != "=" || arg[1] == "disable-catch-all") {
-		c.notes.Lose(at.where(), "%s is NOT KEPT: Ingresses that the controller leaves out free requests here", arg[1])
+		c.notes.Lose(at.where(), "%s is NOT KEPT: Ingresses or annotations that the controller leaves out count here", arg[1])
+	}
+}
+
+// The settings of the controller that are read, or do not change limits.
+const settingNames = `*-snippet add-headers allow-* annotation* access-log-* http-access-log-path stream-access-log-path backend-* bind-address* brotli-*
+	client-* compute-full-forwarded-for custom-http-errors debug-connections default-* denylist-source-range disable-* enable-* error-log-*
+	fallback* forwarded-* generate-request-id geoip* global-allowed* global-auth-* grpc-* gzip-* hide-headers hsts* http-redirect-code http2-* http3-*
+	ignore-invalid-headers jaeger-* zipkin-* datadog-* keep-alive* large-client-header-buffers limit-rate* limit-conn-status-code limit-req-status-code
+		load-balance
+	limit-conn-zone-variable log-format-* lua-shared-dicts map-hash-bucket-size max-worker-* nginx-status-* no-* opentelemetry-* opentracing-* otel-* otlp-* plugins
+	proxy-* relative-* retry-non-idempotent reuse-port server-name-* server-tokens service-upstream skip-access-log-urls ssl-* strict-* syslog-*
+	upstream-* use-* variables-hash-* whitelist-source-range worker-*`
+
+// ofController matches names of the controller's ConfigMap.
+var ofController = regexp.MustCompile(`ingress|nginx-(configuration|load-balancer)`)
+
+// configures notes the settings of the controller that are not known. Those that begin with a digit are ports of TCP.
+func (c *converter) configures(settings node) {
+	for _, f := range settings.fields() {
+		if (f.name[:1] < "0" || f.name[:1] > "9") && !importers.OneOf(f.name, settingNames) {
+			c.unknown("setting", f.name, f.value)
+		}
 	}
 }
 
 // controls notes a setting of the controller that changes limits.
 func (c *converter) controls(f field) {
 	switch {
-	case snippetLimits(f.name, f.value), leads(f.name, f.value.text()), strings.HasSuffix(f.name, "list-source-range"):
+	case hasLimits.MatchString(f.value.text()), leads(f.name, f.value.text()) != "", strings.HasSuffix(f.name, "list-source-range"):
 		c.notes.Lose(f.value.where(), "%s of all Ingresses is NOT KEPT", f.name)
-	case oneOf(f.name, "use-proxy-protocol use-forwarded-headers enable-real-ip") && f.value.yes():
+	case f.name == "limit-conn-zone-variable":
+		if v := f.value.text(); v != "$binary_remote_addr" && v != "$remote_addr" {
+			c.notes.Lose(f.value.where(), "limit-conn-zone-variable is NOT KEPT: limits count by %s there, here by address", v)
+		}
+	case importers.OneOf(f.name, "use-proxy-protocol use-forwarded-headers enable-real-ip") && f.value.yes():
 		c.proxied = append(c.proxied, setting{f.name, f.value})
 	}
 }
@@ -560,6 +591,8 @@ func (c *converter) sources(in *ingress, at []int) {
 		switch {
 		case !ok:
 			c.notes.Lose(n.where(), "%s is NOT KEPT: it is no list of addresses and ranges", name)
+		case in.notes["satisfy"].text() == "any":
+			c.notes.Lose(n.where(), "%s is NOT KEPT beside satisfy: any, by which others pass with a password", name)
 		case name == "denylist-source-range":
 			c.add(n, block, at, is("ip", ips...))
 		default:
@@ -582,7 +615,7 @@ func (c *converter) otherAnnotations(in *ingress) (lacks string) {
 	for _, name := range names {
 		n := in.notes[name]
 		switch {
-		case oneOf(name, limitNotes):
+		case importers.OneOf(name, limitNotes):
 		case name == "limit-rate" || name == "limit-rate-after":
 			c.notes.Say(n.where(), "%s is left out: it bounds bytes of an answer, stint bounds requests", name)
 		case strings.HasPrefix(name, "limit-") && strings.HasSuffix(name, "-code"):
@@ -593,29 +626,24 @@ func (c *converter) otherAnnotations(in *ingress) (lacks string) {
 			c.notes.Lose(n.where(), "%s is NOT KEPT: it is one of another controller", name)
 		case strings.HasPrefix(name, "global-rate-limit"), strings.HasPrefix(name, "limit-"):
 			c.notes.Lose(n.where(), "%s is NOT KEPT", name)
-		case snippetLimits(name, n):
+		case hasLimits.MatchString(n.text()):
 			c.notes.Lose(n.where(), "%s has limits, which are NOT KEPT", name)
-		case leads(name, n.text()):
-			lacks = c.unknown("way of", name, n)
-		case !oneOf(name, otherNotes):
+		case leads(name, n.text()) != "":
+			lacks = c.unknown("way of", name+" by "+leads(name, n.text()), n)
+		case !importers.OneOf(name, otherNotes):
 			lacks = c.unknown("annotation", name, n)
 		}
 	}
 	return lacks
 }
 
-// rewriting matches the directives of a snippet that may lead to another location, with the target and the flag.
-var rewriting = regexp.MustCompile(`\b(?:try_files|error_page|include|rewrite\s+\S+\s+([^;\s]+)\s*(\w*))[^;]*;`)
-
-// leads reports whether a snippet may lead a request to another location.
-func leads(name, snippet string) bool {
-	return strings.HasSuffix(name, "-snippet") && slices.ContainsFunc(rewriting.FindAllStringSubmatch(snippet, -1), func(m []string) bool {
-		answered := m[2] == "permanent" || m[2] == "redirect" || strings.HasPrefix(m[1], "http") || strings.HasPrefix(m[1], "$scheme")
-		return !answered && (m[2] != "break" || name == "server-snippet")
-	})
+// leads returns the directive of a snippet that may lead a request to another location; "" if there is none.
+func leads(name, snippet string) string {
+	if !strings.HasSuffix(name, "-snippet") || importers.OneOf(name, "auth-snippet modsecurity-snippet main-snippet stream-snippet") {
+		return ""
+	}
+	return nginxrules.Leads(snippet, name == "server-snippet")
 }
 
-// snippetLimits reports whether a setting is a snippet of nginx's configuration with limits.
-func snippetLimits(name string, n node) bool {
-	return strings.HasSuffix(name, "-snippet") && (strings.Contains(n.text(), "limit_req") || strings.Contains(n.text(), "limit_conn"))
-}
+// hasLimits matches limits in nginx's configuration.
+var hasLimits = regexp.MustCompile(`limit_(req|conn)`)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint/service/importers"
+	"github.com/stint-dev/stint/service/importers/nginxrules"
 )
 
 // A KongOptions says what only Kong knows.
@@ -65,12 +66,28 @@ const (
 // ofProxies matches the settings by which Kong takes clients from what stands in front.
 var ofProxies = regexp.MustCompile(`(?i)\b(kong_)?(trusted_ips|real_ip_(header|recursive))\b`)
 
+// ofNginx matches settings that Kong writes into the configuration of nginx, with the directive.
+var ofNginx = regexp.MustCompile(`(?i)\b(?:kong_)?nginx_(?:http|proxy|location)_(\w+)`)
+
+// injected notes the directives in settings that may change limits.
+func (k *kong) injected(n node) {
+	each(n, func(n node) bool {
+		for _, f := range append(n.fields(), field{n.text(), n}) {
+			if m := ofNginx.FindStringSubmatch(f.name); m != nil && !nginxrules.Harmless(m[1]) {
+				k.unknown("setting", m[0], f.value)
+			}
+		}
+		return true
+	})
+}
+
 // Kong converts the plugins rate-limiting and rate-limiting-advanced of Kong's
 // declarative configuration.
 func Kong(docs []Document, o KongOptions) ([]byte, importers.Notes, error) {
 	k := &kong{converter: newConverter(docs), o: o, groups: map[string][]string{}, ids: map[string]string{}, off: map[string]bool{}, lacks: map[string]string{}}
 	for _, d := range docs {
 		k.fronted(d.root, ofProxies)
+		k.injected(d.root)
 		k.read(d.root)
 	}
 	k.routes = slices.DeleteFunc(k.routes, func(r kongRoute) bool { return k.off[r.service] })

@@ -169,7 +169,7 @@ func (c *converter) done() ([]byte, importers.Notes, error) {
 // _ make no difference in names; several of them may be in one text.
 func (c *converter) knows(n node, known ...string) (lacks string) {
 	for _, f := range n.fields() {
-		if !oneOf(f.name, known...) {
+		if !importers.OneOf(f.name, known...) {
 			lacks = cmp.Or(lacks, c.unknown("field", f.name, f.value))
 		}
 	}
@@ -184,28 +184,6 @@ func (c *converter) unknown(kind, name string, at node) (lacks string) {
 	lacks = "the " + kind + " " + name + notKnown
 	c.notes.Lose(at.where(), "%s: NOT KEPT, with the limit that it may have", lacks)
 	return lacks
-}
-
-// oneOf reports whether a name is in a list. One that ends or begins with a star stands for all that begin or end
-// like it.
-func oneOf(name string, list ...string) bool {
-	name = unscored(name)
-	for _, texts := range list {
-		for one := range strings.FieldsSeq(texts) {
-			head, more := strings.CutSuffix(unscored(one), "*")
-			end, before := strings.CutPrefix(head, "*")
-			if name == head || more && strings.HasPrefix(name, head) || before && strings.HasSuffix(name, end) {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-// unscored returns a name without _ but at its beginning, in lower case.
-func unscored(name string) string {
-	i := min(1, len(name))
-	return strings.ToLower(name[:i] + strings.ReplaceAll(name[i:], "_", ""))
 }
 
 // next writes the rules of the places, which must be known together, and begins with no places.

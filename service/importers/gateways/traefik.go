@@ -343,7 +343,7 @@ func (t *traefik) readIngress(n node) {
 	class, lacks := classOf(n)+tlsOf(annotated(n, "tls")), ""
 	for _, f := range n.get("metadata", "annotations").fields() {
 		word, ours := strings.CutPrefix(f.name, "traefik.ingress.kubernetes.io/router.")
-		if word, _, _ = strings.Cut(strings.ToLower(word), "."); ours && !oneOf(word, "pathmatcher entrypoints middlewares priority rulesyntax tls observability") {
+		if word, _, _ = strings.Cut(strings.ToLower(word), "."); ours && !importers.OneOf(word, "pathmatcher entrypoints middlewares priority rulesyntax tls observability") {
 			lacks = t.unknown("annotation", "router."+word, f.value)
 		}
 	}

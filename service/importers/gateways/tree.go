@@ -118,7 +118,7 @@ func (n node) get(path ...string) node {
 func (n node) anyCase(path ...string) node {
 	for _, name := range path {
 		for _, f := range n.fields() {
-			if unscored(f.name) == unscored(name) {
+			if importers.Unscored(f.name) == importers.Unscored(name) {
 				name = f.name
 			}
 		}

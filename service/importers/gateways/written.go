@@ -4,6 +4,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/stint-dev/stint/service/importers"
 )
 
 // written notes a count by a header that the configuration may write or take away before the limit: rules see
@@ -27,7 +29,7 @@ func (t *traefik) writtenBefore(at node, header string) {
 				names = append(names, f.name)
 			}
 			names = strings.Split(strings.Join(names, ","), ",")
-			if !oneOf(kind.name, writesNone) || kind.value.anyCase("authResponseHeadersRegex").text() != "" ||
+			if !importers.OneOf(kind.name, writesNone) || kind.value.anyCase("authResponseHeadersRegex").text() != "" ||
 				kind.value.anyCase("removeHeader").yes() && same("Authorization") || slices.ContainsFunc(names, same) {
 				t.written(at, header, kind.value)
 			}
@@ -48,8 +50,8 @@ const (
 func (k *kong) writtenBefore(at node, attribute string) {
 	for _, p := range k.others {
 		kind, early := p.get("name").text(), p.get("ordering").there()
-		silent := oneOf(kind, kongSilent) || strings.HasPrefix(kind, "request-transformer") && !early // it comes after the limits
-		auth := oneOf(kind, kongAuth) && !oneOf(attribute, kongWritten) && !p.get("config", "hide_credentials").yes()
+		silent := importers.OneOf(kind, kongSilent) || strings.HasPrefix(kind, "request-transformer") && !early // it comes after the limits
+		auth := importers.OneOf(kind, kongAuth) && !importers.OneOf(attribute, kongWritten) && !p.get("config", "hide_credentials").yes()
 		other := kind == "correlation-id" && p.get("config", "header_name").there() && attribute != "header."+strings.ToLower(p.get("config", "header_name").text())
 		if attribute != k.o.Consumer && !silent && !auth && !other {
 			k.written(at, strings.TrimPrefix(attribute, "header."), p)

@@ -104,6 +104,12 @@ func (c *converter) http(d *Directive) error {
 			return err
 		}
 	}
+	for _, s := range servers {
+		if uses(s.root) {
+			c.unknown(d.Block)
+			c.unknown(s.at.Block)
+		}
+	}
 	c.realIPs(c.realIP(d.Block, realIP{header: "X-Real-IP"}), servers)
 	for _, s := range servers {
 		c.places(s)

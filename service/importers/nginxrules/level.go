@@ -93,7 +93,7 @@ func (c *converter) level(block []Directive, outer level) (level, error) {
 // meets reports whether requests of a level may come to an error page by what they ask for: a file
 // is missing or not for them, a client is, or the upstream's errors lead there.
 func (l *level) meets(p *errorPage) bool {
-	codes := []string{"401", "403", "405", "412", "413", "416"}
+	codes := []string{"401", "403", "405", "412", "413", "416", "421", "495", "496", "497"}
 	switch {
 	case l.denied:
 		codes = []string{"403", "413"}

@@ -77,7 +77,7 @@ func (c *converter) realIPs(outer realIP, all []*server) {
 			c.lose(s.at, "the addresses of clients come from other proxies or another header here: NOT KEPT, the rules have one for all")
 		}
 		for _, l := range s.root.below {
-			if l.at.has("set_real_ip_from", "real_ip_header") {
+			if within(l.at.Block, "set_real_ip_from") || within(l.at.Block, "real_ip_header") {
 				c.lose(l.at, "set_real_ip_from and real_ip_header of a location are NOT KEPT: the rules have one for all")
 			}
 		}
