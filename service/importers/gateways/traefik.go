@@ -97,9 +97,8 @@ func Traefik(docs []Document) ([]byte, importers.Notes, error) {
 	t.next()
 	for _, r := range t.routers {
 		t.places = append(t.places, place{when: r.when, at: r.at, entries: r.entryPoints, class: r.class, lacks: r.lacks, inner: r.inner, tie: fmt.Sprint(r.ranks), limits: strings.Join(r.middlewares, " "), answered: slices.ContainsFunc(r.middlewares, func(name string) bool {
-			m := t.middlewares[name]
-			return m.anyCase("redirectScheme").there() || m.anyCase("redirectRegex").there()
-		})})
+			return t.middlewares[name].anyCase("redirectScheme").there()
+		}) && !slices.ContainsFunc(r.middlewares, func(name string) bool { return t.mayLimit(t.middlewares[name]) })}) // what has a limit may not all be sent away
 	}
 	for i, r := range t.routers {
 		for _, name := range r.middlewares {
