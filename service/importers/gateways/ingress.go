@@ -166,7 +166,7 @@ func (c *converter) narrowed(at node, text string) {
 // The settings of the controller that are read, or do not change limits.
 const settingNames = `*-snippet add-headers allow-* annotation* access-log-* http-access-log-path stream-access-log-path backend-* bind-address* brotli-*
 	client-* compute-full-forwarded-for custom-http-errors debug-connections default-* denylist-source-range disable-* enable-* error-log-*
-	fallback* forwarded-* generate-request-id geoip* global-allowed* global-auth-* grpc-* gzip-* hide-headers hsts* http-redirect-code http2-* http3-*
+	force-ssl-redirect forwarded-* generate-request-id geoip* global-allowed* global-auth-* grpc-* gzip-* hide-headers hsts* http-redirect-code http2-* http3-*
 	ignore-invalid-headers jaeger-* zipkin-* datadog-* keep-alive* large-client-header-buffers limit-rate* limit-conn-status-code limit-req-status-code
 		load-balance
 	limit-conn-zone-variable log-format-* lua-shared-dicts map-hash-bucket-size max-worker-* nginx-status-* no-* opentelemetry-* opentracing-* otel-* otlp-* plugins
@@ -646,4 +646,4 @@ func leads(name, snippet string) string {
 }
 
 // hasLimits matches limits in nginx's configuration.
-var hasLimits = regexp.MustCompile(`limit_(req|conn)`)
+var hasLimits = regexp.MustCompile(`(^|[\s;{}])limit_(req|conn)(_zone|_dry_run)?\s`)

@@ -53,7 +53,9 @@ type kong struct {
 
 // The fields that are read, or change neither which requests a route has nor their limits.
 const (
-	kongFields      = `id name created_at updated_at ws_id tags _comment _ignore`
+	kongFields    = `id name created_at updated_at ws_id tags _comment _ignore`
+	kongTopFields = `_comment _format_version _ignore _info _konnect _plugin_configs _transform _workspace *_credentials acls ca_certificates
+		certificates consumer_groups consumers jwt_secrets key_sets keys licenses partials plugins routes services snis targets upstreams vaults`
 	kongRouteFields = kongFields + ` protocols methods hosts paths headers https_redirect_status_code regex_priority strip_path path_handling
 		preserve_host request_buffering response_buffering service plugins snis sources destinations expression priority`
 	kongServiceFields = kongFields + ` retries protocol host port path *_timeout client_certificate ca_certificates tls_* enabled url routes plugins`
@@ -116,6 +118,10 @@ func Kong(docs []Document, o KongOptions) ([]byte, importers.Notes, error) {
 func (k *kong) read(n node) {
 	if kind, of := n.get("kind").text(), n.get("plugin").text(); strings.HasSuffix(kind, "Plugin") && strings.Contains(of, "rate-limiting") {
 		k.notes.Lose(n.where(), "a %s of %s is NOT KEPT: deck gateway dump writes the declarative file that is converted", kind, of)
+	}
+	if n.get("_format_version").there() {
+		k.knows(n, kongTopFields)
+		k.knows(n.get("_info"), "select_tags")
 	}
 	each(n, func(n node) bool {
 		if id := n.get("id").text(); id != "" {
@@ -352,7 +358,7 @@ func (k *kong) plugin(p kongPlugin) {
 	}
 	switch {
 	case p.consumers != nil && len(p.consumers) == 0:
-		k.notes.Say(p.at.where(), "the group has no consumers in this file: no request has this plugin")
+		k.notes.Lose(p.at.where(), "the group has no consumers in this file: this plugin is NOT KEPT for those that it has elsewhere")
 		return
 	case len(in) == 0:
 		k.notes.Say(p.at.where(), "no request has this plugin: others go before it, or its route or service is not in the file")
