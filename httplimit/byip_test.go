@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"log/slog"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 
@@ -13,7 +14,8 @@ import (
 func TestByIP(t *testing.T) {
 	h := httplimit.ByIP("site", "2/min", "1k/h")(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {}))
 	for i, want := range []int{200, 200, 429} {
-		w := serve(h, "/")
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequest("GET", "/", nil))
 		if w.Code != want {
 			t.Errorf("request %d: %d, want %d", i+1, w.Code, want)
 		}

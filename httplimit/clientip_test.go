@@ -12,11 +12,7 @@ import (
 
 // request returns a GET from a peer, with headers as "Name: value".
 func request(peer string, headers ...string) *http.Request {
-	return requestOf(http.MethodGet, "/", peer, headers...)
-}
-
-func requestOf(method, target, peer string, headers ...string) *http.Request {
-	r := httptest.NewRequest(method, target, nil)
+	r := httptest.NewRequest(http.MethodGet, "/", nil)
 	r.RemoteAddr = peer
 	for _, h := range headers {
 		name, value, _ := strings.Cut(h, ": ")

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -78,7 +79,14 @@ func TestPolicy(t *testing.T) {
 			{"GET", "/other?attr=7&q=a", "192.0.2.8:1", []string{"Cookie: s=b"}, 429, `"mine";q=1;w=3600`, `"mine";r=0`, "3600"},
 			{"GET", "/other?attr=7&q=b", "192.0.2.8:1", []string{"Cookie: s=a"}, 200, `"mine";q=1;w=3600`, `"mine";r=0`, ""},
 		} {
-			rec := recorded(h, requestOf(test.method, test.path, test.peer, test.headers...))
+			r := httptest.NewRequest(test.method, test.path, nil)
+			r.RemoteAddr = test.peer
+			for _, line := range test.headers {
+				name, value, _ := strings.Cut(line, ": ")
+				r.Header.Add(name, value)
+			}
+			rec := httptest.NewRecorder()
+			h.ServeHTTP(rec, r)
 			got := rec.Header()
 			if rec.Code != test.want || !strings.Contains(got.Get("RateLimit-Policy"), test.policy) || !strings.Contains(got.Get("RateLimit"), test.rateLimit) ||
 				got.Get("Retry-After") != test.retry || test.policy == "" && got.Get("RateLimit") != "" {
@@ -98,7 +106,8 @@ func TestPolicyHooks(t *testing.T) {
 		seen = append(seen, fmt.Sprint(o.Decision.Allowed, o.Violated, o.Rules.ShadowDenied, len(o.Rules.Rules)))
 	}})
 	for range 3 {
-		recorded(h, requestOf(http.MethodPost, "/login", "192.0.2.1:1"))
+		r := httptest.NewRequest(http.MethodPost, "/login", nil)
+		h.ServeHTTP(httptest.NewRecorder(), r)
 	}
 	want := []string{"true [] false 2", "true [] true 2", "false [login] true 2"}
 	if fmt.Sprint(seen) != fmt.Sprint(want) {
@@ -140,7 +149,8 @@ func TestNotGiven(t *testing.T) {
 		t.Fatal(err)
 	}
 	for path, want := range map[string]int{"/a": http.StatusInternalServerError, "/b": http.StatusOK} {
-		rec := serve(guard(status), path)
+		rec := httptest.NewRecorder()
+		guard(status).ServeHTTP(rec, httptest.NewRequest(http.MethodGet, path, nil))
 		if rec.Code != want || strings.Contains(rec.Body.String(), "jwt") {
 			t.Errorf("%s: %d %s; want %d, and nothing about rules", path, rec.Code, rec.Body, want)
 		}
