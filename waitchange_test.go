@@ -489,3 +489,50 @@ func TestQueueKeepsItsPlaces(t *testing.T) {
 		})
 	}
 }
+
+// TestQueueRaisedAroundPromises: a faster pace lets nobody start later than without it, wherever in the queue
+// others have been told delays.
+func TestQueueRaisedAroundPromises(t *testing.T) {
+	for seed := range uint64(400) {
+		var starts [2][30]time.Duration
+		for raised := range starts {
+			synctest.Test(t, func(t *testing.T) {
+				random := rand.New(rand.NewPCG(seed, 7))
+				rate, burst := 1+random.Int64N(30), 3+random.Int64N(40)
+				l := limiterOf(t, fmt.Sprintf("%d/10s leaky_queue burst %d", rate, burst))
+				faster := rate + 1 + random.Int64N(1+rate*(1+random.Int64N(30)))
+				began, change := time.Now(), random.IntN(30)
+				var waits sync.WaitGroup
+				for i := range starts[raised] {
+					cost, takes := 1+random.Int64N(1+random.Int64N(3)), random.IntN(4) == 0
+					if i == change {
+						time.Sleep(time.Duration(random.Int64N(2000)) * ms)
+						if limit, err := stint.Parse(fmt.Sprintf("%d/10s leaky_queue burst %d", faster, burst)); raised == 1 && (err != nil || l.SetLimits(limit) != nil) {
+							t.Fatal(err)
+						}
+						synctest.Wait()
+					}
+					if takes {
+						if _, err := l.Take(bg, "k", cost); err != nil {
+							t.Error(err)
+						}
+						continue
+					}
+					waits.Go(func() {
+						if err := l.Wait(bg, "k", cost); err != nil {
+							t.Error(err)
+						}
+						starts[raised][i] = time.Since(began)
+					})
+					synctest.Wait()
+				}
+				waits.Wait()
+			})
+		}
+		for i, without := range starts[0] {
+			if with := starts[1][i]; with > without+without/100+ms {
+				t.Fatalf("seed %d: waiter %d starts after %v, without the raise after %v\n%v\n%v", seed, i, with, without, starts[1], starts[0])
+			}
+		}
+	}
+}

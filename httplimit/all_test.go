@@ -3,7 +3,6 @@ package httplimit_test
 import (
 	"fmt"
 	"net/http"
-	"net/http/httptest"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,12 +11,6 @@ import (
 	"github.com/stint-dev/stint/httplimit"
 	"github.com/stint-dev/stint/memstore"
 )
-
-func recorded(h http.Handler, r *http.Request) *httptest.ResponseRecorder {
-	rec := httptest.NewRecorder()
-	h.ServeHTTP(rec, r)
-	return rec
-}
 
 func everybody(*http.Request) (string, bool) { return "all", true }
 
@@ -96,27 +89,56 @@ func TestAllWaits(t *testing.T) {
 	})
 }
 
-func TestNewAllErrors(t *testing.T) {
-	store := memstore.New(memstore.Options{})
-	l, key := limiter(t, store, "1/s"), httplimit.IPKey(httplimit.ClientIP{})
-	pair := httplimit.Pair{Limiter: l, Key: key}
-	for name, c := range map[string]struct {
-		o     httplimit.Options
-		pairs []httplimit.Pair
-	}{
-		"none":    {},
-		"limiter": {pairs: []httplimit.Pair{{Key: key}}},
-		"key":     {pairs: []httplimit.Pair{{Limiter: l}}},
-		"twice":   {pairs: []httplimit.Pair{pair, pair}},
-		"stores":  {pairs: []httplimit.Pair{pair, {limiter(t, nil, "1/s"), key}}},
-		"unmade":  {pairs: []httplimit.Pair{{&stint.Limiter{}, key}}},
-		"flight":  {pairs: []httplimit.Pair{pair, {limiter(t, store, "1 in flight"), key}}},
-		"limits":  {httplimit.Options{Limits: func(*http.Request) []stint.Limit { return nil }}, []httplimit.Pair{pair}},
-		"dialect": {httplimit.Options{Dialect: 99}, []httplimit.Pair{pair}},
-		"refunds": {httplimit.Options{Settle: back(func(int) bool { return true }), MaxWait: 1}, []httplimit.Pair{pair}},
-	} {
-		if g, err := httplimit.NewAll(c.o, c.pairs...); err == nil || g != nil {
-			t.Errorf("%s: %v", name, err)
+// TestSettle has responses say what requests cost, by the status, or by a header more than was
+// taken; and a success resets what failures have used. All this is settled when the header is written,
+// and is no error if the handler has reset its key.
+func TestSettle(t *testing.T) {
+	o := httplimit.Options{Settle: func(_ int, h http.Header, cost int64) int64 {
+		switch h.Get("Location") {
+		case "/failed":
+			return 2 * cost
+		case "/welcome":
+			return httplimit.Forget
+		case "/kept":
+			return cost
+		}
+		return 0
+	}, OnError: func(_ *http.Request, err error) { t.Error(err) }}
+	store := memstore.New(memstore.Options{Now: func() int64 { return int64(time.Hour) }})
+	l := limiter(t, store, "5/h")
+	several, err := httplimit.NewAll(o, httplimit.Pair{Limiter: l, Key: everybody}, httplimit.Pair{Limiter: limiter(t, store, "99/min"), Key: everybody})
+	if err != nil {
+		t.Fatal(err)
+	}
+	alone, err := httplimit.New(l, everybody, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, g := range map[string]func(http.Handler) http.Handler{"New": alone, "NewAll": several} {
+		for i, c := range []struct {
+			path string
+			left int64 // units left once the header is written
+		}{{"/kept", 4}, {"/reset", 5}, {"/failed", 3}, {"/failed", 1}, {"/welcome", 5}, {"/", 5}, {"/failed", 3}, {"/kept", 2}, {"/failed", 0}, {"/failed", 0}} {
+			left := func() {
+				t.Helper()
+				if d, err := l.Peek(t.Context(), "all", 1); err != nil || d.Remaining != c.left {
+					t.Errorf("%s, %d %s: %+v, %v", name, i, c.path, d, err)
+				}
+			}
+			serve(g(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if c.path == "/reset" {
+					if err := l.Reset(r.Context(), "all"); err != nil {
+						t.Error(err)
+					}
+				}
+				w.Header().Set("Location", c.path)
+				w.WriteHeader(http.StatusSeeOther)
+				left()
+			})), c.path)
+			left()
+		}
+		if err := l.Reset(t.Context(), "all"); err != nil {
+			t.Fatal(err)
 		}
 	}
 }
@@ -149,59 +171,4 @@ func ExampleNewAll() {
 	// Output:
 	// GET / 200 "user";r=0;t=3600
 	// GET / 429 "user";r=0;t=3600 3600
-}
-
-// TestSettle has responses say what requests cost: by the status, or by a header more than
-// was taken; and a success resets what failures have used.
-func TestSettle(t *testing.T) {
-	o := httplimit.Options{Settle: func(_ int, h http.Header, cost int64) int64 {
-		switch h.Get("Location") {
-		case "/failed":
-			return 2 * cost
-		case "/welcome":
-			return httplimit.Forget
-		case "":
-			return 0
-		}
-		return cost
-	}, OnError: func(_ *http.Request, err error) { t.Error(err) }}
-	store := memstore.New(memstore.Options{Now: func() int64 { return int64(time.Hour) }})
-	l := limiter(t, store, "5/h")
-	several, err := httplimit.NewAll(o, httplimit.Pair{Limiter: l, Key: everybody}, httplimit.Pair{Limiter: limiter(t, store, "99/min"), Key: everybody})
-	if err != nil {
-		t.Fatal(err)
-	}
-	alone, err := httplimit.New(l, everybody, o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for name, g := range map[string]func(http.Handler) http.Handler{"New": alone, "NewAll": several} {
-		h := g(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if r.URL.Path != "/" {
-				w.Header().Set("Location", r.URL.Path)
-			}
-			w.WriteHeader(http.StatusSeeOther)
-		}))
-		for i, c := range []struct {
-			path string
-			left int64 // units left after the request
-		}{{"/", 5}, {"/failed", 3}, {"/kept", 2}, {"/failed", 0}, {"/failed", 0}} {
-			serve(h, c.path)
-			if d, err := l.Peek(t.Context(), "all", 1); err != nil || d.Remaining != c.left {
-				t.Errorf("%s, %d %s: %+v, %v", name, i, c.path, d, err)
-			}
-		}
-		if err := l.Reset(t.Context(), "all"); err != nil {
-			t.Fatal(err)
-		}
-		for i, c := range []struct {
-			path string
-			left int64
-		}{{"/failed", 3}, {"/failed", 1}, {"/welcome", 5}} {
-			serve(h, c.path)
-			if d, err := l.Peek(t.Context(), "all", 1); err != nil || d.Remaining != c.left {
-				t.Errorf("%s, %d %s: %+v, %v", name, i, c.path, d, err)
-			}
-		}
-	}
 }

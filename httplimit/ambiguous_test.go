@@ -143,17 +143,12 @@ func TestAmbiguous(t *testing.T) {
 		{[]string{"Content-Type: application/json; charset=UTF-8"}, "action=caf%C3%A9", ""},
 		{nil, strings.Repeat("a&", 1000) + "action=login", "query.action"},
 	} {
-		r := httptest.NewRequest(http.MethodGet, "/", nil)
+		r := request("192.0.2.1:1", test.header...)
 		r.URL.RawQuery = test.query
-		for _, line := range test.header {
-			name, value, _ := strings.Cut(line, ": ")
-			r.Header.Add(name, value)
-		}
 		var a httplimit.Ambiguous
 		var fault *policy.RequestError
 		errors.As(a.Check(rules, r), &fault)
-		w := httptest.NewRecorder()
-		h.ServeHTTP(w, r)
+		w := recorded(h, r)
 		switch {
 		case test.detail == "" && (fault != nil || w.Code != http.StatusOK):
 			t.Errorf("%q, %q: refused: %v, %d", test.header, test.query, fault, w.Code)
@@ -211,15 +206,13 @@ func TestShadowRefusesNothing(t *testing.T) {
 		}
 		maps.Copy(r.Header, test.header)
 		denied = 0
-		w := httptest.NewRecorder()
-		if h.ServeHTTP(w, r); w.Code != test.want || denied != test.denied {
+		if w := recorded(h, r); w.Code != test.want || denied != test.denied {
 			t.Errorf("%s %.20s %v: %d %s, %d times denied in shadow, want %d and %d", test.target, test.body, test.header, w.Code, w.Body, denied, test.want, test.denied)
 		}
 	}
-	r := httptest.NewRequest(http.MethodGet, "/", nil)
+	r := request("192.0.2.1:1")
 	r.Host = "a..b"
-	w := httptest.NewRecorder()
-	if h.ServeHTTP(w, r); w.Code != http.StatusOK {
+	if w := recorded(h, r); w.Code != http.StatusOK {
 		t.Errorf("a host that is none: %d %s", w.Code, w.Body)
 	}
 }
@@ -277,11 +270,11 @@ func TestAmbiguousPath(t *testing.T) {
 		if !strings.HasPrefix(test.path, "/") {
 			continue // httptest needs a path that begins with a slash
 		}
-		w, want := httptest.NewRecorder(), http.StatusOK
+		want := http.StatusOK
 		if test.detail != "" {
 			want = http.StatusBadRequest
 		}
-		if h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, test.path, nil)); w.Code != want {
+		if w := serve(h, test.path); w.Code != want {
 			t.Errorf("%q: answered %d %s, want %d", test.path, w.Code, w.Body, want)
 		}
 	}
@@ -318,21 +311,18 @@ func TestCookieBlanks(t *testing.T) {
 func TestRawPath(t *testing.T) {
 	h := ruled(t, policyOf(t, memstore.New(memstore.Options{}), `{"rules": [{"name": "a", "match": {"path": "/login"}, "key": [], "limits": "1000000/s"}]}`), httplimit.Options{})
 	for path, want := range map[string]int{"/a|b": 200, "/a|b%2Fc": 400, "/a|b/%2e%2e/c": 400, "/a|%6cogin": 400} {
-		w := httptest.NewRecorder()
-		if h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil)); w.Code != want {
+		if w := serve(h, path); w.Code != want {
 			t.Errorf("%q: answered %d %s, want %d", path, w.Code, w.Body, want)
 		}
 	}
 	r := httptest.NewRequest(http.MethodGet, "/", nil)
 	r.URL.Opaque, r.URL.Path = "http://h/login", "" // no path
-	w := httptest.NewRecorder()
-	if h.ServeHTTP(w, r); w.Code != http.StatusBadRequest {
+	if w := recorded(h, r); w.Code != http.StatusBadRequest {
 		t.Errorf("an opaque target: %d", w.Code)
 	}
 	r = httptest.NewRequest(http.MethodGet, "/a%2Fb", nil)
 	r.URL.Path = "/login" // as a handler may do that leaves RawPath as it was
-	w = httptest.NewRecorder()
-	if h.ServeHTTP(w, r); w.Code != http.StatusOK || w.Header().Get("RateLimit") == "" {
+	if w := recorded(h, r); w.Code != http.StatusOK || w.Header().Get("RateLimit") == "" {
 		t.Errorf("a path that was changed: %d %v", w.Code, w.Header())
 	}
 }
@@ -357,8 +347,7 @@ func TestServeMux(t *testing.T) {
 	} {
 		r := httptest.NewRequest(http.MethodGet, test.path, nil)
 		r.Method = test.method
-		w := httptest.NewRecorder()
-		if h.ServeHTTP(w, r); w.Code != test.want {
+		if w := recorded(h, r); w.Code != test.want {
 			t.Errorf("%s %s: %d %s, want %d", test.method, test.path, w.Code, w.Body, test.want)
 		}
 	}

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"log/slog"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 
@@ -14,8 +13,7 @@ import (
 func TestByIP(t *testing.T) {
 	h := httplimit.ByIP("site", "2/min", "1k/h")(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {}))
 	for i, want := range []int{200, 200, 429} {
-		w := httptest.NewRecorder()
-		h.ServeHTTP(w, httptest.NewRequest("GET", "/", nil))
+		w := serve(h, "/")
 		if w.Code != want {
 			t.Errorf("request %d: %d, want %d", i+1, w.Code, want)
 		}

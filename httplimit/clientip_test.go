@@ -12,7 +12,11 @@ import (
 
 // request returns a GET from a peer, with headers as "Name: value".
 func request(peer string, headers ...string) *http.Request {
-	r := httptest.NewRequest(http.MethodGet, "/", nil)
+	return requestOf(http.MethodGet, "/", peer, headers...)
+}
+
+func requestOf(method, target, peer string, headers ...string) *http.Request {
+	r := httptest.NewRequest(method, target, nil)
 	r.RemoteAddr = peer
 	for _, h := range headers {
 		name, value, _ := strings.Cut(h, ": ")

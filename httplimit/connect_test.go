@@ -22,13 +22,7 @@ func TestConnect(t *testing.T) {
 	}
 	handler := guard(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	ask := func(method, target string, headers ...string) *httptest.ResponseRecorder {
-		r := httptest.NewRequestWithContext(t.Context(), method, target, strings.NewReader("x"))
-		for i := 0; i < len(headers); i += 2 {
-			r.Header.Set(headers[i], headers[i+1])
-		}
-		w := httptest.NewRecorder()
-		handler.ServeHTTP(w, r)
-		return w
+		return recorded(handler, requestOf(method, target, "192.0.2.1:1", headers...))
 	}
 	ask("GET", "/") // uses it up
 	envelope := func(body []byte) (flags byte, message []byte) {
@@ -54,8 +48,8 @@ func TestConnect(t *testing.T) {
 		}
 	}
 	for what, w := range map[string]*httptest.ResponseRecorder{
-		"unary":      ask("POST", "/a.B/C", "Content-Type", "application/proto", "Connect-Protocol-Version", "1"),
-		"unary JSON": ask("POST", "/a.B/C", "Content-Type", "application/json", "Connect-Protocol-Version", "1", "Accept", "text/plain"),
+		"unary":      ask("POST", "/a.B/C", "Content-Type: application/proto", "Connect-Protocol-Version: 1"),
+		"unary JSON": ask("POST", "/a.B/C", "Content-Type: application/json", "Connect-Protocol-Version: 1", "Accept: text/plain"),
 		"unary GET":  ask("GET", "/a.B/C?connect=v1&encoding=json&message=%7B%7D"),
 	} {
 		if w.Code != 429 || w.Header().Get("Content-Type") != "application/json" || w.Header().Get("Retry-After") == "" || w.Header().Get("RateLimit") == "" {
@@ -63,7 +57,7 @@ func TestConnect(t *testing.T) {
 		}
 		connectError(what, w.Body.Bytes())
 	}
-	w := ask("POST", "/a.B/C", "Content-Type", "application/connect+proto", "Connect-Protocol-Version", "1")
+	w := ask("POST", "/a.B/C", "Content-Type: application/connect+proto", "Connect-Protocol-Version: 1")
 	flags, message := envelope(w.Body.Bytes())
 	var end struct{ Error json.RawMessage }
 	if err := json.Unmarshal(message, &end); err != nil || w.Code != 200 || flags != 2 || w.Header().Get("Content-Type") != "application/connect+proto" {
@@ -71,7 +65,7 @@ func TestConnect(t *testing.T) {
 	}
 	connectError("stream", end.Error)
 	for _, kind := range []string{"application/grpc-web", "application/grpc-web+proto", "application/grpc-web-text", "application/grpc-web-text+proto"} {
-		w := ask("POST", "/a.B/C", "Content-Type", kind)
+		w := ask("POST", "/a.B/C", "Content-Type: "+kind)
 		body := w.Body.Bytes()
 		if strings.Contains(kind, "text") {
 			if body, err = base64.StdEncoding.DecodeString(string(body)); err != nil {
@@ -83,7 +77,7 @@ func TestConnect(t *testing.T) {
 			t.Errorf("%s: %d %v %#x %q", kind, w.Code, w.Header(), flags, message)
 		}
 	}
-	if w := ask("POST", "/", "Content-Type", "application/json"); w.Code != 429 || !strings.Contains(w.Header().Get("Content-Type"), "json") || strings.Contains(w.Body.String(), "resource_exhausted") {
+	if w := ask("POST", "/", "Content-Type: application/json"); w.Code != 429 || !strings.Contains(w.Header().Get("Content-Type"), "json") || strings.Contains(w.Body.String(), "resource_exhausted") {
 		t.Errorf("no call: %d %v %s", w.Code, w.Header(), w.Body)
 	}
 }

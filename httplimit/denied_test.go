@@ -78,12 +78,11 @@ func TestDenied(t *testing.T) {
 				h := ruled(t, policyOf(t, memstore.New(memstore.Options{}), ownAnswers), httplimit.Options{})
 				var rec *httptest.ResponseRecorder
 				for range c.asked {
-					rec = httptest.NewRecorder()
-					r := requestOf(c.method, c.path, c.from, c.header)
+					r := requestOf(c.method, c.path, c.from+":4711", strings.Split(c.header, "; ")...)
 					if c.body != "" {
 						r.Body, r.ContentLength = io.NopCloser(strings.NewReader(c.body)), -1
 					}
-					h.ServeHTTP(rec, r)
+					rec = recorded(h, r)
 				}
 				got := fmt.Sprint(rec.Code)
 				for _, field := range c.fields {
@@ -95,17 +94,6 @@ func TestDenied(t *testing.T) {
 			})
 		})
 	}
-}
-
-func requestOf(method, path, from, headers string) *http.Request {
-	r := httptest.NewRequest(method, path, nil)
-	r.RemoteAddr = from + ":4711"
-	for line := range strings.SplitSeq(headers, "; ") {
-		if name, value, ok := strings.Cut(line, ": "); ok {
-			r.Header.Set(name, value)
-		}
-	}
-	return r
 }
 
 // TestHidden: no dialect, body or detail names a rule that clients are not told of, and other
@@ -124,8 +112,7 @@ func TestHidden(t *testing.T) {
 			h := ruled(t, policyOf(t, memstore.New(memstore.Options{}), text), httplimit.Options{Dialect: dialect, OnDecision: func(_ *http.Request, o httplimit.Outcome) { violated = o.Violated }})
 			for i := range 2 {
 				for _, kind := range []string{"Accept: text/plain", "Accept: application/json", "Content-Type: application/grpc", "Content-Type: application/grpc-web", "Connect-Protocol-Version: 1"} {
-					rec := httptest.NewRecorder()
-					h.ServeHTTP(rec, requestOf("POST", "/", "192.0.2.1", kind))
+					rec := recorded(h, requestOf("POST", "/", "192.0.2.1:4711", kind))
 					all := fmt.Sprint(rec.Header(), rec.Body)
 					if strings.Contains(all, "secret") || i > 0 && rec.Header().Get("X-Rule") != "rule=" {
 						t.Errorf("%s, %s: %s", name, kind, all)
@@ -152,8 +139,7 @@ func FuzzDenied(f *testing.F) {
 		r := httptest.NewRequest(http.MethodGet, "/", nil)
 		r.URL.Path, r.RemoteAddr = path, "203.0.113.7:4711"
 		r.Header["Origin"], r.Header["Accept"] = []string{origin}, []string{accept}
-		rec := httptest.NewRecorder()
-		ruled(t, policyOf(t, memstore.New(memstore.Options{}), ownAnswers), httplimit.Options{}).ServeHTTP(rec, r)
+		rec := recorded(ruled(t, policyOf(t, memstore.New(memstore.Options{}), ownAnswers), httplimit.Options{}), r)
 		if rec.Code == http.StatusBadRequest {
 			return
 		}

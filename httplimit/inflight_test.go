@@ -110,22 +110,3 @@ func TestInFlight(t *testing.T) {
 		}
 	})
 }
-
-// TestInFlightRefuses: options that do not go with limits in flight are refused at once.
-func TestInFlightRefuses(t *testing.T) {
-	store := memstore.New(memstore.Options{})
-	defer store.Close()
-	refund := httplimit.Options{Settle: back(func(int) bool { return true })}
-	for _, c := range []struct {
-		o      httplimit.Options
-		limits []stint.Limit
-	}{
-		{refund, []stint.Limit{stint.InFlight(2)}},
-		{httplimit.Options{}, []stint.Limit{stint.InFlight(2), stint.PerSecond(2).WithAlgorithm(stint.LeakyQueue)}},
-	} {
-		l := made.Limiter(t, store, "n", c.limits...)
-		if _, err := httplimit.New(l, httplimit.IPKey(httplimit.ClientIP{}), c.o); err == nil {
-			t.Errorf("%v: no error", c.limits)
-		}
-	}
-}

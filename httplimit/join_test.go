@@ -126,36 +126,6 @@ func TestBatch(t *testing.T) {
 	}
 }
 
-// TestSetDecision has handlers answer by themselves.
-func TestSetDecision(t *testing.T) {
-	store := memstore.New(memstore.Options{Now: func() int64 { return int64(time.Hour) }})
-	defer store.Close()
-	all, one := limiter(t, store, "3/h"), limiter(t, store, "1/min")
-	h := guard(t, limiter(t, store, "9/h"), httplimit.Options{})(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		d, err := stint.All(all.Key("all"), one.Key(r.URL.Path)).Take(r.Context())
-		if err != nil {
-			t.Error(err)
-		}
-		w.WriteHeader(httplimit.Draft11.SetDecision(w.Header(), d, all, one))
-	}))
-	const policies = `"9/1h";q=9;w=3600, "3/1h";q=3;w=3600, "1/1m";q=1;w=60 | `
-	for i, c := range []struct {
-		path, want string
-		code       int
-	}{
-		{"/a", policies + `"1/1m";r=0;t=60`, 200}, {"/a", policies + `"1/1m";r=0;t=60 | 60`, 429},
-		{"/b", policies + `"1/1m";r=0;t=60`, 200}, {"/c", policies + `"3/1h";r=0;t=3600`, 200},
-		{"/d", policies + `"3/1h";r=0;t=1200 | 1200`, 429},
-	} {
-		if rec := serve(h, c.path); rec.Code != c.code || fields(rec.Header()) != c.want {
-			t.Errorf("%d %s: %d %s, want %d %s", i, c.path, rec.Code, fields(rec.Header()), c.code, c.want)
-		}
-	}
-	if h := make(http.Header); httplimit.NoFields.SetDecision(h, stint.Decision{RetryAfter: stint.Never}, all) != 429 || len(h) != 0 {
-		t.Errorf("no fields: %v", h)
-	}
-}
-
 // A handler that knows better than middleware what a request is about asks its limiter
 // itself, and answers as a guard does.
 func ExampleDialect_SetDecision() {

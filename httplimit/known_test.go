@@ -1,16 +1,19 @@
 package httplimit_test
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"net/http"
-	"net/http/httptest"
-	"sync/atomic"
 	"testing"
-
-	"github.com/stint-dev/stint/httplimit"
 )
+
+// takeOver answers on the connection itself.
+func takeOver(w http.ResponseWriter) {
+	if conn, _, err := w.(http.Hijacker).Hijack(); err == nil {
+		_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 7\r\nConnection: close\r\n\r\nseven b")
+		_ = conn.Close()
+	}
+}
 
 // TestSettledAtHeader: a charge that the status or a header decides is settled when the
 // header is written, and nothing that the handler does later changes it.
@@ -49,6 +52,8 @@ func TestSettledAtHeader(t *testing.T) {
 			w.WriteHeader(200)
 			w.Header().Set(http.TrailerPrefix+"X-Cost", "7")
 		}, 100, 100},
+		{"a connection taken over", failures, takeOver, 1, 1},
+		{"what is taken over, by its bytes", `"cost": {"response": "bytes", "reserve": 100}`, takeOver, 100, 100},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var m *metered
@@ -69,64 +74,4 @@ func TestSettledAtHeader(t *testing.T) {
 			}
 		})
 	}
-}
-
-// TestRefundAtHeader is the same for Options.Settle: open streams hold no reservation, and if
-// the handler resets the key, there is no error.
-func TestRefundAtHeader(t *testing.T) {
-	l := limiter(t, nil, "3/h sliding_log")
-	var errs atomic.Int64
-	o := httplimit.Options{Settle: back(func(status int) bool { return status < 400 }), OnError: func(*http.Request, error) { errs.Add(1) }}
-	left := func() int64 {
-		d, err := l.Peek(context.Background(), "192.0.2.1", 0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return d.Remaining
-	}
-	for path, want := range map[string]int64{"/200": 3, "/401": 2, "/reset": 3} {
-		t.Run(path[1:], func(t *testing.T) {
-			guard(t, l, o)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				if path == "/reset" {
-					if err := l.Reset(r.Context(), "192.0.2.1"); err != nil {
-						t.Error(err)
-					}
-				}
-				status := 200
-				if path == "/401" {
-					status = 401
-				}
-				w.WriteHeader(status)
-				if got := left(); got != want {
-					t.Errorf("%d left while it runs, want %d", got, want)
-				}
-			})).ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", path, nil))
-			if got := left(); got != want || errs.Load() > 0 {
-				t.Errorf("%d left, %d errors; want %d", got, errs.Load(), want)
-			}
-			if err := l.Reset(t.Context(), "192.0.2.1"); err != nil {
-				t.Fatal(err)
-			}
-		})
-	}
-}
-
-// TestTakenOverCounts: a connection that the handler takes over counts as 101 at that moment.
-func TestTakenOverCounts(t *testing.T) {
-	var m *metered
-	m = metering(t, fmt.Sprintf(rulesOf, `"count": {"status": [401, 200]}`), func(w http.ResponseWriter, _ *http.Request) {
-		conn, _, err := w.(http.Hijacker).Hijack()
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		if left := m.left("/r/x")["r"]; left != 1000 {
-			t.Errorf("%d left while it runs", left)
-		}
-		_ = conn.Close()
-	})
-	if resp, err := http.Get(m.URL + "/r/x"); err == nil {
-		_ = resp.Body.Close()
-	}
-	<-m.ended
 }

@@ -76,30 +76,6 @@ func TestLimitsBounded(t *testing.T) {
 	}
 }
 
-func BenchmarkLimits(b *testing.B) {
-	for _, c := range []struct {
-		name string
-		of   int64
-	}{{"own", 0}, {"known", 100}, {"new", 1 << 40}} {
-		b.Run(c.name, func(b *testing.B) {
-			n := int64(0)
-			h := guard(b, limiter(b, nil, "1000000/s"), httplimit.Options{Limits: func(*http.Request) []stint.Limit {
-				if c.of == 0 {
-					return nil
-				}
-				n++
-				return []stint.Limit{stint.New(1e6+n%c.of, time.Second)}
-			}})(plain)
-			r, w := request("192.0.2.7:1234"), &sink{make(http.Header)}
-			b.ReportAllocs()
-			for b.Loop() {
-				clear(w.h)
-				h.ServeHTTP(w, r)
-			}
-		})
-	}
-}
-
 // Each customer is held to the limit of their plan, which the code in front has read from a
 // verified token. Without a plan, the limiter's own limit applies.
 func ExampleOptions_plans() {

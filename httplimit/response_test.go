@@ -1,7 +1,6 @@
 package httplimit_test
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -177,68 +176,6 @@ func TestResponse(t *testing.T) {
 	}
 }
 
-// TestResponseTogether: several rules settle one response in different ways.
-func TestResponseTogether(t *testing.T) {
-	m := metering(t, `{"rules": [
-		{"name": "requests", "key": ["ip"], "limits": ["10/h"]},
-		{"name": "failures", "key": ["ip"], "limits": ["5/h"], "count": {"status": "4xx"}},
-		{"name": "tokens", "key": ["ip"], "limits": ["1000/h"], "cost": {"usage": "openai", "reserve": 100}},
-		{"name": "month", "key": [], "limits": ["5000 per month in UTC"], "cost": {"usage": "openai", "reserve": 200}},
-		{"name": "bytes", "key": ["ip"], "limits": ["1000/h"], "cost": {"response": "bytes", "reserve": 1}}]}`,
-		func(w http.ResponseWriter, r *http.Request) {
-			if r.URL.Path == "/bad" {
-				w.WriteHeader(400)
-			}
-			_, _ = io.WriteString(w, `{"usage":{"total_tokens":7}}`)
-		})
-	m.get("/good")
-	m.get("/bad")
-	want := map[string]int64{"requests": 8, "failures": 4, "tokens": 986, "month": 4986, "bytes": 944}
-	for label, left := range m.left("/") {
-		if left != want[label] {
-			t.Errorf("%s has %d left, want %d", label, left, want[label])
-		}
-	}
-}
-
-// TestResponseDenied: a request that one rule denies is charged to no rule, and the answer
-// shows all rules.
-func TestResponseDenied(t *testing.T) {
-	m := metering(t, `{"rules": [
-		{"name": "tokens", "key": ["ip"], "limits": ["1000/h"], "cost": {"usage": "openai", "reserve": 100}},
-		{"name": "requests", "key": ["ip"], "limits": ["1/h"]}]}`,
-		func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `{"usage":{"total_tokens":7}}`) })
-	m.get("/")
-	for range 3 {
-		if status, _ := m.get("/"); status != http.StatusTooManyRequests {
-			t.Fatalf("status %d", status)
-		}
-	}
-	if left := m.left("/"); left["tokens"] != 993 || left["requests"] != 0 {
-		t.Errorf("left %v", left)
-	}
-}
-
-// TestResponseDebt: a response that costs more than there is keeps its client out.
-func TestResponseDebt(t *testing.T) {
-	m := metering(t, `{"rules": [{"name": "tokens", "key": ["ip"], "limits": ["100/h debt 1000"], "cost": {"usage": "openai", "reserve": 10}}]}`,
-		func(w http.ResponseWriter, _ *http.Request) {
-			_, _ = io.WriteString(w, `{"usage":{"total_tokens":300}}`)
-		})
-	if status, _ := m.get("/"); status != http.StatusOK {
-		t.Fatalf("status %d", status)
-	}
-	resp, err := http.Get(m.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	resp.Body.Close()
-	// 300 of 100 units are used, and 10 must be free: 210 units at 100 an hour.
-	if resp.StatusCode != http.StatusTooManyRequests || resp.Header.Get("Retry-After") != "7560" {
-		t.Errorf("status %d, Retry-After %s; want 429 and 7560", resp.StatusCode, resp.Header.Get("Retry-After"))
-	}
-}
-
 // TestResponseIdentity: the handler is asked for an uncompressed body, but only where a rule
 // must read it.
 func TestResponseIdentity(t *testing.T) {
@@ -255,63 +192,6 @@ func TestResponseIdentity(t *testing.T) {
 	m.get("/r/x")
 	if got := <-seen; got != "gzip" {
 		t.Errorf("bytes: Accept-Encoding %q, want gzip", got)
-	}
-}
-
-// TestResponseWaits: a place in a queue and a cost of the response go together.
-func TestResponseWaits(t *testing.T) {
-	m := metering(t, `{"rules": [
-		{"name": "pace", "key": ["ip"], "limits": ["1000/s burst 10 leaky_queue"]},
-		{"name": "tokens", "key": ["ip"], "limits": ["1000/h"], "cost": {"usage": "openai", "reserve": 100}}]}`,
-		func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `{"usage":{"total_tokens":7}}`) })
-	for range 3 {
-		if status, body := m.get("/"); status != http.StatusOK {
-			t.Fatal(status, body)
-		}
-	}
-	if left := m.left("/")["tokens"]; left != 979 {
-		t.Errorf("%d tokens left, want 979", left)
-	}
-}
-
-// TestResponseRefund: Options.Settle gives back what all rules have charged.
-func TestResponseRefund(t *testing.T) {
-	m := meteringOptions(t, fmt.Sprintf(rulesOf, `"cost": {"usage": "openai", "reserve": 100}`), httplimit.Options{Settle: back(func(status int) bool { return status >= 500 })},
-		func(w http.ResponseWriter, r *http.Request) {
-			if r.URL.Path == "/r/bad" {
-				w.WriteHeader(500)
-			}
-			_, _ = io.WriteString(w, `{"usage":{"total_tokens":7}}`)
-		})
-	m.get("/r/good")
-	m.get("/r/bad")
-	if left := m.left("/r/x"); left["all"] != 99 || left["r"] != 993 {
-		t.Errorf("left %v", left)
-	}
-}
-
-// TestResponseTakenOver: nobody counts the bytes of a connection that a handler has taken
-// over, and they do not count as a cost of 0; also where the writer around it has no more
-// than Unwrap.
-func TestResponseTakenOver(t *testing.T) {
-	m := metering(t, fmt.Sprintf(rulesOf, `"cost": {"response": "bytes", "reserve": 100}`), func(w http.ResponseWriter, r *http.Request) {
-		conn, _, err := http.NewResponseController(w).Hijack()
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 1000\r\nConnection: close\r\n\r\n"+strings.Repeat("x", 1000))
-		_ = conn.Close()
-	})
-	for _, want := range []int64{900, 800} { // what was reserved stands
-		if status, body := m.get("/r/"); status != http.StatusOK || len(body) != 1000 {
-			t.Fatal(status, body)
-		}
-		if left := m.left("/r/")["r"]; left != want {
-			t.Errorf("%d left, want %d", left, want)
-		}
-		bare := m.Config.Handler
-		m.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { bare.ServeHTTP(plainWriter{w, w}, r) })
 	}
 }
 
@@ -589,37 +469,6 @@ func TestRequestBodyPrice(t *testing.T) {
 	}
 }
 
-// TestResponseFirstByte: what the handler writes is sent before rules read it, flush by
-// flush.
-func TestResponseFirstByte(t *testing.T) {
-	next := make(chan struct{})
-	m := metering(t, fmt.Sprintf(rulesOf, `"cost": {"usage": "openai", "reserve": 1}`), func(w http.ResponseWriter, _ *http.Request) {
-		for i := range 3 {
-			fmt.Fprintf(w, "data: %d\n\n", i)
-			if err := http.NewResponseController(w).Flush(); err != nil {
-				t.Error(err)
-			}
-			<-next // until the client has it
-		}
-	})
-	resp, err := http.Get(m.URL + "/r/x")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	lines := bufio.NewReader(resp.Body)
-	for i := range 3 {
-		if line, err := lines.ReadString('\n'); err != nil || line != fmt.Sprintf("data: %d\n", i) {
-			t.Fatalf("%q, %v", line, err)
-		}
-		if _, err := lines.ReadString('\n'); err != nil {
-			t.Fatal(err)
-		}
-		next <- struct{}{}
-	}
-	<-m.ended
-}
-
 // TestResponseLate: a response is settled however long it takes. If it ends after its
 // reservation has, its cost above the reservation is charged.
 func TestResponseLate(t *testing.T) {
@@ -646,58 +495,66 @@ func TestResponseLate(t *testing.T) {
 	}
 }
 
-// TestResponseFull: without room for a reservation a request is refused, so that successes ban
-// nobody, and no budget passes uncharged. Nothing is charged under any rule. In shadow it passes.
-func TestResponseFull(t *testing.T) {
+// TestFull: without room for a reservation a request is refused, with FailOpen too, so that successes
+// ban nobody, and no budget passes uncharged. Nothing is charged under any limit. In shadow it passes.
+func TestFull(t *testing.T) {
 	for name, rule := range map[string]string{
+		"limiter":  `"limits": ["9/h"]`,
 		"failures": `"limits": ["2/h ban 1h"], "count": {"status": 401}`,
 		"budget":   `"limits": ["1000/h"], "cost": {"response": "/n", "reserve": 100}`,
 	} {
 		for _, shadow := range []bool{false, true} {
 			t.Run(fmt.Sprint(name, shadow), func(t *testing.T) {
 				store := memstore.New(memstore.Options{MaxReservations: 2, Now: func() int64 { return 1e18 }})
-				p := made.Policy(t, store, made.Rules(t, `{"rules": [{"name": "first", "key": ["ip"], "limits": ["9/h"], "count": {"status": 401}},
-					{"name": "second", "key": [], `+rule+`}, {"name": "plain", "key": [], "limits": ["9/h"]}]}`), policy.Options{})
-				other := made.Limiter(t, store, "other", made.Limit(t, "9/h"))
-				_, held, err := other.Reserve(t.Context(), "k", 1, time.Hour)
-				if err != nil {
-					t.Fatal(err)
-				}
 				var failed []error
-				guard, err := httplimit.NewPolicy(p, httplimit.ClientIP{}, httplimit.Options{Shadow: shadow, FailOpen: true,
-					OnError: func(_ *http.Request, err error) { failed = append(failed, err) }})
+				o := httplimit.Options{Shadow: shadow, FailOpen: true, OnError: func(_ *http.Request, err error) { failed = append(failed, err) }}
+				own := limiter(t, store, "3/h")
+				p := policyOf(t, store, `{"rules": [{"name": "first", "key": ["ip"], "limits": ["9/h"], "count": {"status": 401}},
+					{"name": "second", "key": [], `+rule+`}, {"name": "plain", "key": [], "limits": ["9/h"]}]}`)
+				g, err := httplimit.NewPolicy(p, httplimit.ClientIP{}, o)
+				held := 1
+				if name == "limiter" {
+					held, o.Settle = 2, back(func(int) bool { return true })
+					g, err = httplimit.New(own, httplimit.IPKey(httplimit.ClientIP{}), o)
+				}
 				if err != nil {
 					t.Fatal(err)
 				}
-				handler := guard(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `{"n": 7}`) }))
+				var others []*stint.Reservation
+				for range held {
+					_, other, err := limiter(t, store, "99/min").Reserve(t.Context(), "somebody else", 1, time.Hour)
+					if err != nil {
+						t.Fatal(err)
+					}
+					others = append(others, other)
+				}
+				handler := g(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `{"n": 7}`) }))
 				want, retry := http.StatusServiceUnavailable, "1"
 				if shadow {
 					want, retry = http.StatusOK, ""
 				}
 				for range 5 {
-					rec := httptest.NewRecorder()
-					if handler.ServeHTTP(rec, httptest.NewRequest("GET", "/", nil)); rec.Code != want || rec.Header().Get("Retry-After") != retry {
+					if rec := serve(handler, "/"); rec.Code != want || rec.Header().Get("Retry-After") != retry {
 						t.Errorf("without room: %d, Retry-After %q", rec.Code, rec.Header().Get("Retry-After"))
 					}
+				}
+				var r policy.Result
+				d, err := own.Peek(t.Context(), "192.0.2.1", 1)
+				if err = errors.Join(err, p.Peek(t.Context(), policy.Map{"ip": "192.0.2.1"}, 1, &r)); err != nil || d.Remaining != 3 || r.Rules[0].Used+r.Rules[1].Used+r.Rules[2].Used != 0 {
+					t.Errorf("used: %+v, %+v, %v", d, r.Rules, err)
 				}
 				if len(failed) != 5 || !errors.Is(failed[0], stint.ErrFull) {
 					t.Errorf("errors %v", failed)
 				}
-				var r policy.Result
-				if err := p.Peek(t.Context(), policy.Map{"ip": "192.0.2.1"}, 1, &r); err != nil {
-					t.Fatal(err)
-				}
-				for _, e := range r.Rules {
-					if e.Banned || e.Used != 0 {
-						t.Errorf("%s: %d used, banned: %v", e.Label, e.Used, e.Banned)
+				for _, other := range others {
+					if _, err := other.Cancel(t.Context()); err != nil {
+						t.Fatal(err)
 					}
 				}
-				if _, err := held.Cancel(t.Context()); err != nil {
-					t.Fatal(err)
-				}
-				rec := httptest.NewRecorder()
-				if handler.ServeHTTP(rec, httptest.NewRequest("GET", "/", nil)); rec.Code != http.StatusOK {
-					t.Errorf("with room: %d", rec.Code)
+				for range 5 {
+					if rec := serve(handler, "/"); rec.Code != http.StatusOK {
+						t.Errorf("with room: %d", rec.Code)
+					}
 				}
 			})
 		}

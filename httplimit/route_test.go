@@ -2,8 +2,8 @@ package httplimit_test
 
 import (
 	"errors"
+	"fmt"
 	"net/http"
-	"net/http/httptest"
 	"testing"
 
 	"github.com/stint-dev/stint/httplimit"
@@ -42,10 +42,7 @@ func TestNoRoute(t *testing.T) {
 		mux.Handle("GET /a/{id}", handler)
 		outside := guard(mux)
 		for i, want := range c.outside {
-			r := httptest.NewRequestWithContext(t.Context(), "GET", "/a/1", nil)
-			r.RemoteAddr = "192.0.2." + string(rune('1'+i)) + ":4711"
-			w := httptest.NewRecorder()
-			if outside.ServeHTTP(w, r); w.Code != want || w.Header().Get("RateLimit") != "" {
+			if w := recorded(outside, requestOf("GET", "/a/1", fmt.Sprintf("192.0.2.%d:4711", i))); w.Code != want || w.Header().Get("RateLimit") != "" {
 				t.Errorf("%s, request %d: %d %v, want %d", c.what, i, w.Code, w.Header(), want)
 			}
 		}
@@ -54,10 +51,7 @@ func TestNoRoute(t *testing.T) {
 		}
 		inside := http.NewServeMux()
 		inside.Handle("GET /a/{id}", guard(handler))
-		r := httptest.NewRequestWithContext(t.Context(), "GET", "/a/1", nil)
-		r.Header.Set("X-Key", "k")
-		w := httptest.NewRecorder()
-		if inside.ServeHTTP(w, r); w.Code != http.StatusOK || !c.o.Shadow && w.Header().Get("RateLimit") == "" && c.o.NoRoute == httplimit.NoRouteFail {
+		if w := recorded(inside, requestOf("GET", "/a/1", "192.0.2.1:1", "X-Key: k")); w.Code != http.StatusOK || !c.o.Shadow && w.Header().Get("RateLimit") == "" && c.o.NoRoute == httplimit.NoRouteFail {
 			t.Errorf("%s, inside: %d %v", c.what, w.Code, w.Header())
 		}
 	}

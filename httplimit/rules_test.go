@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -79,14 +78,7 @@ func TestPolicy(t *testing.T) {
 			{"GET", "/other?attr=7&q=a", "192.0.2.8:1", []string{"Cookie: s=b"}, 429, `"mine";q=1;w=3600`, `"mine";r=0`, "3600"},
 			{"GET", "/other?attr=7&q=b", "192.0.2.8:1", []string{"Cookie: s=a"}, 200, `"mine";q=1;w=3600`, `"mine";r=0`, ""},
 		} {
-			r := httptest.NewRequest(test.method, test.path, nil)
-			r.RemoteAddr = test.peer
-			for _, line := range test.headers {
-				name, value, _ := strings.Cut(line, ": ")
-				r.Header.Add(name, value)
-			}
-			rec := httptest.NewRecorder()
-			h.ServeHTTP(rec, r)
+			rec := recorded(h, requestOf(test.method, test.path, test.peer, test.headers...))
 			got := rec.Header()
 			if rec.Code != test.want || !strings.Contains(got.Get("RateLimit-Policy"), test.policy) || !strings.Contains(got.Get("RateLimit"), test.rateLimit) ||
 				got.Get("Retry-After") != test.retry || test.policy == "" && got.Get("RateLimit") != "" {
@@ -106,8 +98,7 @@ func TestPolicyHooks(t *testing.T) {
 		seen = append(seen, fmt.Sprint(o.Decision.Allowed, o.Violated, o.Rules.ShadowDenied, len(o.Rules.Rules)))
 	}})
 	for range 3 {
-		r := httptest.NewRequest(http.MethodPost, "/login", nil)
-		h.ServeHTTP(httptest.NewRecorder(), r)
+		recorded(h, requestOf(http.MethodPost, "/login", "192.0.2.1:1"))
 	}
 	want := []string{"true [] false 2", "true [] true 2", "false [login] true 2"}
 	if fmt.Sprint(seen) != fmt.Sprint(want) {
@@ -149,8 +140,7 @@ func TestNotGiven(t *testing.T) {
 		t.Fatal(err)
 	}
 	for path, want := range map[string]int{"/a": http.StatusInternalServerError, "/b": http.StatusOK} {
-		rec := httptest.NewRecorder()
-		guard(status).ServeHTTP(rec, httptest.NewRequest(http.MethodGet, path, nil))
+		rec := serve(guard(status), path)
 		if rec.Code != want || strings.Contains(rec.Body.String(), "jwt") {
 			t.Errorf("%s: %d %s; want %d, and nothing about rules", path, rec.Code, rec.Body, want)
 		}

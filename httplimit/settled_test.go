@@ -285,18 +285,3 @@ func TestOwedSettlement(t *testing.T) {
 		t.Error(got)
 	}
 }
-
-// TestTransportAfterSettlement: a client that obeys the fields is not held back for failures
-// that a success does not count.
-func TestTransportAfterSettlement(t *testing.T) {
-	server := httptest.NewServer(guard(t, limiter(t, frozen(t), "5/min"), httplimit.Options{Settle: failures})(answers))
-	defer server.Close()
-	client := &http.Client{Transport: &httplimit.Transport{}, Timeout: 5 * time.Second}
-	for i, path := range []string{"/401", "/401", "/401", "/401", "/200", "/200"} {
-		resp, err := client.Get(server.URL + path)
-		if err != nil {
-			t.Fatalf("request %d: %v", i, err)
-		}
-		_ = resp.Body.Close()
-	}
-}

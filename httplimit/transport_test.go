@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"net/url"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -81,17 +80,32 @@ func (b *fakeBody) Close() error {
 }
 
 // send makes a request and returns its status, or its error.
-func send(t *testing.T, tr *httplimit.Transport, ctx context.Context, method, body string) (int, error) {
+func send(t *testing.T, tr *httplimit.Transport, ctx context.Context, method, body string, headers ...string) (int, error) {
+	t.Helper()
+	return sendTo(t, tr, ctx, method, "http://api.test/v1", body, headers...)
+}
+
+func sendTo(t *testing.T, tr *httplimit.Transport, ctx context.Context, method, url, body string, headers ...string) (int, error) {
 	t.Helper()
 	var r io.Reader
 	if body != "" {
 		r = strings.NewReader(body)
 	}
-	req, err := http.NewRequestWithContext(ctx, method, "http://api.test/v1", r)
+	if text, plain := strings.CutPrefix(body, "plain "); plain { // it cannot be read again
+		r = io.MultiReader(strings.NewReader(text))
+	}
+	req, err := http.NewRequestWithContext(ctx, method, url, r)
 	if err != nil {
 		t.Fatal(err)
 	}
+	for i := 0; i < len(headers); i += 2 {
+		req.Header.Set(headers[i], headers[i+1])
+	}
+	before := req.Clone(ctx)
 	resp, err := tr.RoundTrip(req)
+	if fmt.Sprint(before.Header, before.URL) != fmt.Sprint(req.Header, req.URL) {
+		t.Error("the request was changed")
+	}
 	if err != nil {
 		return 0, err
 	}
@@ -173,52 +187,38 @@ func TestTransportPauses(t *testing.T) {
 	}
 }
 
-// TestTransportRetries: only requests that may be repeated are retried.
+// TestTransportRetries: only requests that may be repeated are retried, and only those that were answered.
 func TestTransportRetries(t *testing.T) {
 	for _, test := range []struct {
 		method, body string
 		idempotent   bool
-		plainReader  bool
-		want         []string
+		want         string
 		status       int
 	}{
-		{"GET", "", false, false, []string{"0s GET", "1s GET"}, 200},
-		{"HEAD", "", false, false, []string{"0s HEAD", "1s HEAD"}, 200},
-		{"DELETE", "", false, false, []string{"0s DELETE", "1s DELETE"}, 200},
-		{"PUT", "text", false, false, []string{"0s PUT text", "1s PUT text"}, 200},
-		{"PUT", "text", false, true, []string{"0s PUT text"}, 429},
-		{"POST", "text", false, false, []string{"0s POST text"}, 429},
-		{"POST", "", false, false, []string{"0s POST"}, 429},
-		{"PATCH", "text", false, false, []string{"0s PATCH text"}, 429},
-		{"POST", "text", true, false, []string{"0s POST text", "1s POST text"}, 200},
-		{"POST", "text", true, true, []string{"0s POST text"}, 429},
+		{"GET", "", false, "[0s GET 1s GET]", 200},
+		{"HEAD", "", false, "[0s HEAD 1s HEAD]", 200},
+		{"DELETE", "", false, "[0s DELETE 1s DELETE]", 200},
+		{"PUT", "text", false, "[0s PUT text 1s PUT text]", 200},
+		{"PUT", "plain text", false, "[0s PUT text]", 429},
+		{"POST", "text", false, "[0s POST text]", 429},
+		{"POST", "", false, "[0s POST]", 429},
+		{"PATCH", "text", false, "[0s PATCH text]", 429},
+		{"POST", "text", true, "[0s POST text 1s POST text]", 200},
+		{"POST", "plain text", true, "[0s POST text]", 429},
+		{"GET", "no answer", false, "[0s GET no answer]", 0},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			f := &fake{answers: []string{"429\nRetry-After: 1", "200"}, began: time.Now()}
-			var body io.Reader
-			if test.body != "" {
-				if body = strings.NewReader(test.body); test.plainReader {
-					body = io.MultiReader(body)
-				}
+			if test.status == 0 {
+				f.answers = nil
 			}
-			req, err := http.NewRequestWithContext(t.Context(), test.method, "http://api.test/", body)
-			if err != nil {
-				t.Fatal(err)
-			}
+			var key []string
 			if test.idempotent {
-				req.Header.Set("Idempotency-Key", "k")
+				key = []string{"Idempotency-Key", "k"}
 			}
-			before := req.Clone(t.Context())
-			resp, err := (&httplimit.Transport{Base: f}).RoundTrip(req)
-			if err != nil {
-				t.Fatal(err)
-			}
-			resp.Body.Close()
-			if fmt.Sprint(f.log) != fmt.Sprint(test.want) || resp.StatusCode != test.status || f.bodies.Load() != 0 {
-				t.Errorf("%+v: %v, %d, %d bodies open", test, f.log, resp.StatusCode, f.bodies.Load())
-			}
-			if fmt.Sprint(before.Header, before.URL) != fmt.Sprint(req.Header, req.URL) {
-				t.Errorf("the request was changed")
+			status, err := send(t, &httplimit.Transport{Base: f}, t.Context(), test.method, test.body, key...)
+			if refused := err != nil && err.Error() == "connection refused"; fmt.Sprint(f.log) != test.want || status != test.status || f.bodies.Load() != 0 || refused != (status == 0) {
+				t.Errorf("%+v: %v, %d, %v, %d bodies open", test, f.log, status, err, f.bodies.Load())
 			}
 		})
 	}
@@ -361,69 +361,43 @@ func TestTransportNeverOverspends(t *testing.T) {
 	})
 }
 
-// TestTransportKeys: requests with different keys do not affect each other.
+// TestTransportKeys: requests with different keys, such as hosts, do not affect each other.
 func TestTransportKeys(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := &fake{answers: []string{"200\nRateLimit: \"a\";r=0;t=60"}, began: time.Now()}
-		tr := &httplimit.Transport{Base: f}
-		for _, host := range []string{"a.test", "b.test", "a.test:8080"} {
-			resp, err := tr.RoundTrip(&http.Request{Method: "GET", URL: &url.URL{Scheme: "http", Host: host}})
-			if err != nil {
-				t.Fatal(err)
+	for _, c := range []struct {
+		key  httplimit.Key
+		to   []string // a host, or an account at one
+		want string
+	}{
+		{nil, []string{"a.test", "b.test", "a.test:8080", "A.TEST"}, "[0s GET 0s GET 0s GET 1m0s GET]"},
+		{httplimit.HeaderKey("X-Account"), []string{"c.test 1", "c.test 2", "d.test 1"}, "[0s GET 0s GET 1m0s GET]"},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			f := &fake{answers: []string{"200\nRateLimit: \"a\";r=0;t=60"}, began: time.Now()}
+			tr := &httplimit.Transport{Base: f, Key: c.key}
+			for _, to := range c.to {
+				host, account, _ := strings.Cut(to, " ")
+				if _, err := sendTo(t, tr, t.Context(), http.MethodGet, "http://"+host, "", "X-Account", account); err != nil {
+					t.Fatal(err)
+				}
 			}
-			resp.Body.Close()
-		}
-		resp, err := tr.RoundTrip((&http.Request{Method: "GET", URL: &url.URL{Scheme: "http", Host: "A.TEST"}}).WithContext(t.Context()))
-		if err != nil {
-			t.Fatal(err)
-		}
-		resp.Body.Close()
-		if want := "[0s GET 0s GET 0s GET 1m0s GET]"; fmt.Sprint(f.log) != want {
-			t.Errorf("%v, want %v", f.log, want)
-		}
-		keyed := &httplimit.Transport{Base: f, Key: httplimit.HeaderKey("X-Account")}
-		for i := range 3 {
-			req := httptest.NewRequest(http.MethodGet, "http://c.test/", nil)
-			req.Header.Set("X-Account", fmt.Sprint(i))
-			resp, err := keyed.RoundTrip(req)
-			if err != nil {
-				t.Fatal(err)
+			if fmt.Sprint(f.log) != c.want {
+				t.Errorf("%v, want %v", f.log, c.want)
 			}
-			resp.Body.Close()
-		}
-		if time.Since(f.began) != time.Minute {
-			t.Errorf("accounts wait for one another")
-		}
-	})
-}
-
-// TestTransportErrors: errors of the base are passed on, and requests under way are still
-// counted.
-func TestTransportErrors(t *testing.T) {
-	f := &fake{}
-	tr := &httplimit.Transport{Base: f}
-	for range 3 {
-		if _, err := send(t, tr, t.Context(), http.MethodGet, ""); err == nil || err.Error() != "connection refused" {
-			t.Error(err)
-		}
-	}
-	if len(f.log) != 3 {
-		t.Errorf("%v: an error is no answer to be retried", f.log)
+		})
 	}
 }
 
-// TestTransportServer uses a real server: retried answers leave their connection for further
-// use, and its guard never has to deny.
+// TestTransportServer uses a real server, which has to deny: answers that are retried leave their
+// connection for further use.
 func TestTransportServer(t *testing.T) {
 	var denied, conns atomic.Int64
-	h := guard(t, limiter(t, nil, "5/s"), httplimit.Options{
+	server := httptest.NewUnstartedServer(guard(t, limiter(t, nil, "5/s"), httplimit.Options{
 		OnDecision: func(_ *http.Request, o httplimit.Outcome) {
 			if !o.Decision.Allowed {
 				denied.Add(1)
 			}
 		},
-	})(status)
-	server := httptest.NewUnstartedServer(h)
+	})(status))
 	server.Config.ConnState = func(_ net.Conn, s http.ConnState) {
 		if s == http.StateNew {
 			conns.Add(1)
@@ -431,24 +405,9 @@ func TestTransportServer(t *testing.T) {
 	}
 	server.Start()
 	defer server.Close()
-	client := &http.Client{Transport: &httplimit.Transport{Base: server.Client().Transport}}
-	defer client.CloseIdleConnections()
+	client := &http.Client{Transport: &httplimit.Transport{Base: stripped{server.Client().Transport.(*http.Transport)}}}
 	for range 7 {
 		resp, err := client.Get(server.URL + "/200")
-		if err != nil {
-			t.Fatal(err)
-		}
-		resp.Body.Close()
-		if resp.StatusCode != 200 {
-			t.Error(resp.StatusCode)
-		}
-	}
-	if denied.Load() != 0 || conns.Load() != 1 {
-		t.Errorf("%d denied, %d connections", denied.Load(), conns.Load())
-	}
-	blind := &http.Client{Transport: &httplimit.Transport{Base: stripped{server.Client().Transport}}}
-	for range 7 {
-		resp, err := blind.Get(server.URL + "/200")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -460,13 +419,14 @@ func TestTransportServer(t *testing.T) {
 	if denied.Load() == 0 || conns.Load() != 1 {
 		t.Errorf("%d denied, %d connections", denied.Load(), conns.Load())
 	}
+	client.CloseIdleConnections()
 }
 
 // stripped hides the fields that say what remains, so that a 429 comes.
-type stripped struct{ http.RoundTripper }
+type stripped struct{ *http.Transport }
 
 func (s stripped) RoundTrip(r *http.Request) (*http.Response, error) {
-	resp, err := s.RoundTripper.RoundTrip(r)
+	resp, err := s.Transport.RoundTrip(r)
 	if err == nil {
 		resp.Header.Del("RateLimit")
 	}

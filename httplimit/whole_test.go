@@ -13,7 +13,6 @@ import (
 
 	"github.com/stint-dev/stint/httplimit"
 	"github.com/stint-dev/stint/memstore"
-	"github.com/stint-dev/stint/policy"
 )
 
 // said is a body of seven bytes that says that it costs seven.
@@ -132,10 +131,7 @@ func fetch(t *testing.T, m *metered, s serving) {
 // TestResponseNotFlushed: what a writer cannot send breaks off, also at its end, and the handler
 // gets the error.
 func TestResponseNotFlushed(t *testing.T) {
-	p, err := policy.New(memstore.New(memstore.Options{}), parsed(t, fmt.Sprintf(rulesOf, `"cost": {"response": "bytes", "reserve": 100}`)), policy.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := policyOf(t, memstore.New(memstore.Options{}), fmt.Sprintf(rulesOf, `"cost": {"response": "bytes", "reserve": 100}`))
 	guard, err := httplimit.NewPolicy(p, httplimit.ClientIP{}, httplimit.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -150,13 +146,4 @@ func TestResponseNotFlushed(t *testing.T) {
 	if used, err := p.UsedOf(t.Context(), "r", "192.0.2.1"); err != nil || used[0].Used != 100 {
 		t.Errorf("%+v, %v", used, err)
 	}
-}
-
-func parsed(t *testing.T, text string) *policy.Rules {
-	t.Helper()
-	rules, err := policy.Parse([]byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return rules
 }

@@ -144,24 +144,6 @@ func TestCancelAfterSettle(t *testing.T) {
 	}
 }
 
-// TestCostsPlain settles, at a higher cost, the rules that took the plain cost, even one of
-// 0; the rule that was named keeps what it took.
-func TestCostsPlain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p, r, ctx, team := inFlight(t, units), new(policy.Result), t.Context(), policy.Map{"team": "a"}
-		r.Costs = policy.Costs{"tokens": 0, "places": 2}
-		id, err := p.Reserve(ctx, team, 0, time.Minute, r)
-		if err != nil || !r.Decision.Allowed {
-			t.Fatalf("%+v, %v", r.Decision, err)
-		}
-		left(t, p, 10_000, 50, 1, 1000)
-		if _, _, err = p.SettleCosts(ctx, id, 4, policy.Costs{"tokens": 90}); err != nil {
-			t.Error(err)
-		}
-		left(t, p, 9910, 42, 3, 996)
-	})
-}
-
 // TestCostsDecide charges all in one step, or nothing.
 func TestCostsDecide(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -32,7 +32,7 @@ func sameFailover(t *testing.T, seed uint64) {
 	// Not all limits count denials. Periods are long, so that it does not matter when within a second debts are posted.
 	limit := []string{"10/10000h fixed_window", "20/10000h", "5/10000h sliding_log", "30/10000h leaky_queue", "9/10000h fixed_window count_denied"}[seed%5]
 	store, p := debtor(t, `{"name": "a", "key": ["ip"], "limits": ["`+limit+`", "40/20000h burst 15"]}`)
-	shared := &lossy{broken: &broken{Store: memstore.New(memstore.Options{})}}
+	shared := &broken{Store: memstore.New(memstore.Options{})}
 	front := fallback.New(shared, fallback.Options{})
 	defer front.Close()
 	bound := made.Bound(t, front, "a", made.Limit(t, limit), made.Limit(t, "40/20000h burst 15"))
@@ -59,7 +59,7 @@ func sameFailover(t *testing.T, seed uint64) {
 		switch rnd.IntN(8) {
 		case 0:
 			down, loses := rnd.IntN(2) == 0, rnd.IntN(3) == 0
-			for _, s := range []*lossy{store, shared} {
+			for _, s := range []*broken{store, shared} {
 				s.down.Store(down)
 				s.loses.Store(loses)
 			}
@@ -75,7 +75,7 @@ func sameFailover(t *testing.T, seed uint64) {
 	for _, ip := range ips {
 		same(-1, ip, 0)
 	}
-	for _, s := range []*lossy{store, shared} {
+	for _, s := range []*broken{store, shared} {
 		s.Close() // by another caller: that is a failure like any other
 	}
 	same(-2, ips[0], 1)

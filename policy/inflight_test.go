@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint"
-	"github.com/stint-dev/stint/inflight"
 	"github.com/stint-dev/stint/internal/testkit/made"
 	"github.com/stint-dev/stint/memstore"
 	"github.com/stint-dev/stint/policy"
@@ -321,43 +320,6 @@ func TestInFlightReserveAlone(t *testing.T) {
 	}
 }
 
-// TestInFlightReserveFails holds places of the local share while the store fails, and gives
-// back those of the store however it is by then.
-func TestInFlightReserveFails(t *testing.T) {
-	store := &flaky{Store: memstore.New(memstore.Options{}), counts: inflight.NewMemory()}
-	store.room = inflight.NewRoom(store, 0)
-	defer store.Close()
-	p := made.Policy(t, store, made.Rules(t, `{"rules":[{"name":"l","key":[],"limits":["4 in flight"]}]}`), policy.Options{Nodes: 2})
-	defer p.Close()
-	r := new(policy.Result)
-	reserve := func() stint.ReservationID {
-		t.Helper()
-		id, err := p.Reserve(t.Context(), policy.Map{}, 1, time.Hour, r)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return id
-	}
-	shared := reserve()
-	store.fails.Store(true)
-	local := reserve() // the local share is two, and one place was taken before
-	if local == "" || reserve() != "" || r.Rules[0].Failed != policy.FailLocal {
-		t.Errorf("%q, then %+v", local, r.Rules[0])
-	}
-	for _, id := range []stint.ReservationID{shared, local, shared, local} {
-		if _, err := p.Settle(t.Context(), id, 0); err != nil {
-			t.Error(err)
-		}
-	}
-	if n := p.InFlight()["l"]; n != 0 {
-		t.Errorf("%d in flight", n)
-	}
-	store.fails.Store(false)
-	if reserve(); r.Rules[0].Remaining != 3 {
-		t.Errorf("%+v", r.Rules[0])
-	}
-}
-
 // TestInFlightReset: the places of a reservation whose key was reset are given back all the same.
 func TestInFlightReset(t *testing.T) {
 	p, r := inFlight(t, `{"rules":[{"name":"l","key":[],"limits":["4 in flight","100/h"]}]}`), new(policy.Result)
@@ -376,9 +338,7 @@ func TestInFlightReset(t *testing.T) {
 // TestInFlightUnknown: a process that does not know a reservation, made by another while the store was
 // away, leaves its places alone.
 func TestInFlightUnknown(t *testing.T) {
-	store := &flaky{Store: memstore.New(memstore.Options{}), counts: inflight.NewMemory()}
-	store.room = inflight.NewRoom(store, 0)
-	defer store.Close()
+	store := newFlaky(t)
 	rules := made.Rules(t, `{"rules":[{"name":"l","key":[],"limits":["4 in flight","100/h"]}]}`)
 	var of [2]*policy.Policy
 	for i := range of {
@@ -416,21 +376,13 @@ func TestInFlightUnknown(t *testing.T) {
 // whatever on_store_failure says, since the store has not failed.
 func TestInFlightReserveFull(t *testing.T) {
 	rules := made.Rules(t, `{"rules":[{"name":"o","key":[],"on_store_failure":"open","limits":["9 in flight"]}]}`)
-	store := &flaky{Store: memstore.New(memstore.Options{})}
-	store.room = inflight.NewRoom(fullCounts{inflight.NewMemory()}, 0)
-	defer store.Close()
+	store := newFlaky(t)
+	store.full.Store(true)
 	p := made.Policy(t, store, rules, policy.Options{})
 	defer p.Close()
 	if id, err := p.Reserve(t.Context(), policy.Map{}, 1, time.Hour, new(policy.Result)); id != "" || !errors.Is(err, stint.ErrFull) {
 		t.Errorf("%q, %v", id, err)
 	}
-}
-
-// fullCounts answer as a room that is full of leases.
-type fullCounts struct{ inflight.Counts }
-
-func (fullCounts) Acquire(context.Context, []inflight.Hold) (bool, error) {
-	return false, inflight.ErrFull
 }
 
 // TestInFlightReload keeps what is in flight, under a limit that is higher or lower, and for
@@ -462,51 +414,11 @@ func TestInFlightReload(t *testing.T) {
 	}
 }
 
-// A flaky store has a room of its own, like a store that processes share, and fails when
-// told.
-type flaky struct {
-	*memstore.Store
-	counts *inflight.Memory
-	room   *inflight.Room
-	fails  atomic.Bool
-}
-
-var errGone = errors.New("down")
-
-func (f *flaky) InFlight() *inflight.Room { return f.room }
-
-func (f *flaky) Acquire(ctx context.Context, holds []inflight.Hold) (bool, error) {
-	if f.fails.Load() {
-		return false, errGone
-	}
-	return f.counts.Acquire(ctx, holds)
-}
-
-func (f *flaky) Look(ctx context.Context, holds []inflight.Hold) (bool, error) {
-	if f.fails.Load() {
-		return false, errGone
-	}
-	return f.counts.Look(ctx, holds)
-}
-
-func (f *flaky) Reserve(ctx context.Context, layers []stint.Layer, cost int64, ttl time.Duration) (stint.Decision, stint.ReservationID, error) {
-	if f.fails.Load() {
-		return stint.Decision{}, "", errGone
-	}
-	return f.Store.Reserve(ctx, layers, cost, ttl)
-}
-
-func (f *flaky) Most() int64                   { return f.counts.Most() }
-func (f *flaky) Release(holds []inflight.Hold) { f.counts.Release(holds) }
-func (f *flaky) Add(holds []inflight.Hold)     { f.counts.Add(holds) }
-
 // TestInFlightFails: while the store fails, on_store_failure decides. Under local, the places
 // that the store granted count in this process's share. Each place is given back where it was
 // taken.
 func TestInFlightFails(t *testing.T) {
-	store := &flaky{Store: memstore.New(memstore.Options{}), counts: inflight.NewMemory()}
-	store.room = inflight.NewRoom(store, 0)
-	defer store.Close()
+	store := newFlaky(t)
 	p := made.Policy(t, store, made.Rules(t, `{"attributes":["to"],"rules":[
 		{"name":"l","match":{"to":"l"},"key":[],"limits":["9 in flight"]},
 		{"name":"o","match":{"to":"o"},"key":[],"on_store_failure":"open","limits":["1 in flight"]},
@@ -559,9 +471,7 @@ func TestInFlightFails(t *testing.T) {
 // TestInFlightFailsWithoutRoom: if the local store has no limits in flight either, a rule
 // under local has nothing to decide by, and fails.
 func TestInFlightFailsWithoutRoom(t *testing.T) {
-	store := &flaky{Store: memstore.New(memstore.Options{}), counts: inflight.NewMemory()}
-	store.room = inflight.NewRoom(store, 0)
-	defer store.Close()
+	store := newFlaky(t)
 	store.fails.Store(true)
 	p := made.Policy(t, store, made.Rules(t, `{"attributes":["to"],"rules":[
 		{"name":"l","match":{"to":["l","lc"]},"key":[],"limits":["9 in flight"]},

@@ -52,7 +52,9 @@ func (o lineOwner) Divert(bool) {}
 
 // Newcomer implements [arrivals.Owner]. Nothing delays newcomers: requests under a
 // leaky_queue stand in Policy.queued.
-func (o lineOwner) Newcomer(context.Context, arrivals.Place) (time.Duration, error) { return 0, nil }
+func (o lineOwner) Newcomer(context.Context, arrivals.Place) (p arrivals.Prospect, err error) {
+	return p, nil
+}
 
 // GiveBack implements [arrivals.Owner].
 func (o lineOwner) GiveBack(context.Context, string, int64) {}

@@ -2,9 +2,6 @@ package policy_test
 
 import (
 	"context"
-	"errors"
-	"slices"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -97,68 +94,6 @@ func TestBeginNotes(t *testing.T) {
 	}
 }
 
-// An away store does not answer while it is away.
-type away struct {
-	*memstore.Store
-	away atomic.Bool
-}
-
-var errAway = errors.New("away")
-
-func (a *away) Bind(name string, limits ...stint.Limit) (stint.Bound, error) {
-	b, err := a.Store.Bind(name, limits...)
-	return &awayBound{b, a}, err
-}
-
-// own returns the layers as the store below has them.
-func (a *away) own(layers []stint.Layer) []stint.Layer {
-	own := slices.Clone(layers)
-	for i := range own {
-		own[i].Bound = own[i].Bound.(*awayBound).Bound
-	}
-	return own
-}
-
-func (a *away) Decide(ctx context.Context, op meter.Op, layers []stint.Layer, cost int64) (stint.Decision, error) {
-	if a.away.Load() {
-		return stint.Decision{}, errAway
-	}
-	return a.Store.Decide(ctx, op, a.own(layers), cost)
-}
-
-func (a *away) Reserve(ctx context.Context, layers []stint.Layer, cost int64, ttl time.Duration) (stint.Decision, stint.ReservationID, error) {
-	if a.away.Load() {
-		return stint.Decision{}, "", errAway
-	}
-	return a.Store.Reserve(ctx, a.own(layers), cost, ttl)
-}
-
-func (a *away) TakeTurn(ctx context.Context, layers []stint.Layer, cost int64, ttl, age time.Duration) (stint.Decision, stint.ReservationID, error) {
-	if a.away.Load() {
-		return stint.Decision{}, "", errAway
-	}
-	return a.Store.TakeTurn(ctx, a.own(layers), cost, ttl, age)
-}
-
-func (a *away) Settle(ctx context.Context, id stint.ReservationID, cost int64) (stint.Decision, error) {
-	if a.away.Load() {
-		return stint.Decision{}, errAway
-	}
-	return a.Store.Settle(ctx, id, cost)
-}
-
-type awayBound struct {
-	stint.Bound
-	of *away
-}
-
-func (b *awayBound) Decide(ctx context.Context, op meter.Op, key string, cost int64) (stint.Decision, error) {
-	if b.of.away.Load() {
-		return stint.Decision{}, errAway
-	}
-	return b.Bound.Decide(ctx, op, key, cost)
-}
-
 // TestBeginQueue: the place of a request in a queue is reserved for as long as it may wait,
 // and does not make a Pending.
 func TestBeginQueue(t *testing.T) {
@@ -169,43 +104,6 @@ func TestBeginQueue(t *testing.T) {
 		if err != nil || !r.Decision.Allowed || (pending != nil) != giveBack {
 			t.Errorf("to give back %t: %+v, %v; something to settle: %t", giveBack, r.Decision, err, pending != nil)
 		}
-	}
-}
-
-// TestBeginAway: while the store is away this process reserves and settles, and a
-// settlement that the store did not take is owed to it.
-func TestBeginAway(t *testing.T) {
-	rules := made.Rules(t, `{"rules": [
-		{"name": "tokens", "key": [], "limits": ["1000 per hour sliding_log"], "cost": {"response": "/n", "reserve": 100}},
-		{"name": "requests", "key": [], "limits": ["10 per hour sliding_log"]}]}`)
-	now := func() int64 { return 1e18 }
-	store := &away{Store: memstore.New(memstore.Options{Now: now})}
-	p := made.Policy(t, store, rules, policy.Options{Local: memstore.New(memstore.Options{Now: now})})
-	defer p.Close()
-	var r policy.Result
-	left := func() (tokens, requests int64) {
-		t.Helper()
-		if err := p.Peek(t.Context(), policy.Map{}, 1, &r); err != nil {
-			t.Fatal(err)
-		}
-		return r.Rules[0].Remaining, r.Rules[1].Remaining
-	}
-	respond := func(n string) {
-		t.Helper()
-		pending, _, err := p.Begin(t.Context(), policy.Map{}, 1, false, 0, &r)
-		if err != nil || pending == nil {
-			t.Fatal(pending, err)
-		}
-		_, _ = pending.Write([]byte(`{"n":` + n + `}`))
-		if err := pending.End(t.Context(), true); err != nil {
-			t.Fatal(err)
-		}
-	}
-	store.away.Store(true)
-	respond("7")
-	respond("300")
-	if tokens, requests := left(); tokens != 693 || requests != 8 {
-		t.Errorf("away: %d tokens and %d requests left, want 693 and 8", tokens, requests)
 	}
 }
 

@@ -4,8 +4,6 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/stint-dev/stint/internal/testkit/made"
-	"github.com/stint-dev/stint/memstore"
 	"github.com/stint-dev/stint/policy"
 )
 
@@ -76,7 +74,7 @@ func TestQuestionsOfOneKey(t *testing.T) {
 }
 
 // TestRefundOnce refunds a key of a rule with several plans: each state gives back that
-// many units, once.
+// many units, once. A reset makes every plan new to it.
 func TestRefundOnce(t *testing.T) {
 	p := customerPolicy(t, formRules)
 	own := policy.Map{"header.k": "a"}
@@ -95,42 +93,10 @@ func TestRefundOnce(t *testing.T) {
 	if n, _ := passUntilDenied(t, p, own); n != 2 {
 		t.Errorf("after a refund of 2: %d passed", n)
 	}
-}
-
-// TestResetKey resets a key under a rule with several plans: every plan is new to it.
-func TestResetKey(t *testing.T) {
-	store := memstore.New(memstore.Options{})
-	p := made.Policy(t, store, made.Rules(t, formRules), policy.Options{})
-	vip := policy.Map{"header.k": "a", "header.vip": "yes"}
-	passUntilDenied(t, p, vip)
 	if err := p.ResetKey(t.Context(), "api", "a"); err != nil {
 		t.Fatal(err)
 	}
-	if n, _ := passUntilDenied(t, p, vip); n != 20 {
-		t.Errorf("%d pass, want 20", n)
-	}
-}
-
-// TestKeyOfTheSameText gives a rule another key: a key of the same text goes on with
-// what the rule has counted, as Compare says.
-func TestKeyOfTheSameText(t *testing.T) {
-	p := newStanding(t, `{"rules": [{"name": "api", "key": ["header.user"], "limits": ["3/h"]}]}`)
-	var r policy.Result
-	if err := p.Decide(t.Context(), policy.Map{"header.user": "42"}, 2, &r); err != nil {
-		t.Fatal(err)
-	}
-	next := parse(t, `{"name": "api", "key": ["header.tenant"], "limits": ["3/h"]}`)
-	changes := next.Compare(p.Rules())
-	if want := "rule api: the key was [header.user] and becomes [header.tenant]: other keys start afresh"; len(changes) != 1 || changes[0].String() != want || !changes[0].Fresh {
-		t.Errorf("%v", changes)
-	}
-	p, err := p.Reload(next)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for tenant, want := range map[string]int64{"42": 1, "43": 3} {
-		if err := p.Peek(t.Context(), policy.Map{"header.tenant": tenant}, 1, &r); err != nil || r.Decision.Remaining != want {
-			t.Errorf("tenant %s: %+v, %v", tenant, r.Decision, err)
-		}
+	if n, _ := passUntilDenied(t, p, own); n != 10 {
+		t.Errorf("after a reset: %d passed", n)
 	}
 }

@@ -7,14 +7,12 @@ import (
 	"math"
 	"math/rand/v2"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/internal/testkit/made"
 	"github.com/stint-dev/stint/memstore"
-	"github.com/stint-dev/stint/meter"
 	"github.com/stint-dev/stint/policy"
 )
 
@@ -52,59 +50,6 @@ func passes(t testing.TB, p *policy.Policy, attrs policy.Attributes) (n int) {
 		}
 	}
 	return n
-}
-
-func TestOneRule(t *testing.T) {
-	p := newPolicy(t, `{"name": "login", "match": {"method": "POST", "path": "/login"}, "key": ["ip"], "limits": ["5/m"]}`)
-	attrs := policy.Map{"method": "POST", "path": "/login", "ip": "192.0.2.7"}
-	r := decide(t, p, attrs)
-	if d := r.Decision; !d.Allowed || d.Limit != 5 || d.Remaining != 4 || d.ResetAfter != 12*time.Second {
-		t.Errorf("%+v", d)
-	}
-	if len(r.Rules) != 1 || r.Tightest != 0 || !r.Matched || r.Rules[0].Rule != "login" || r.Rules[0].Label != "login" ||
-		r.Rules[0].Text != "5/1m" || r.Rules[0].Remaining != 4 || r.Rules[0].Limit.ID() != "gcra:1m" {
-		t.Errorf("%+v", r)
-	}
-	if n := passes(t, p, attrs); n != 4 {
-		t.Errorf("%d more", n)
-	}
-	r = decide(t, p, attrs)
-	if e := r.Rules[0]; !e.Denied || e.RetryAfter != stint.Wait(12*time.Second) || e.Remaining != 0 {
-		t.Errorf("%+v", e)
-	}
-	attrs["ip"] = "192.0.2.8"
-	if !decide(t, p, attrs).Decision.Allowed {
-		t.Error("another address is denied")
-	}
-	attrs["path"] = "/other"
-	if r := decide(t, p, attrs); r.Matched || !r.Decision.Allowed || len(r.Rules) != 0 || r.Tightest != -1 {
-		t.Errorf("no rule: %+v", r)
-	}
-}
-
-// TestLayersOfRules: the limits of all rules that match are one decision.
-func TestLayersOfRules(t *testing.T) {
-	p := newPolicy(t,
-		`{"name": "address", "key": ["ip"], "limits": ["10/m"]}`,
-		`{"name": "account", "key": ["jwt.sub"], "limits": ["3/m", "100/h fixed_window"]}`)
-	a := policy.Map{"ip": "192.0.2.7", "jwt.sub": "a"}
-	if n := passes(t, p, a); n != 3 {
-		t.Errorf("%d passed", n)
-	}
-	r := decide(t, p, a)
-	if r.Rules[0].Denied || !r.Rules[1].Denied || r.Rules[2].Denied || r.Tightest != 1 || r.Decision.Denied != 2 {
-		t.Errorf("%+v", r)
-	}
-	// The denials have charged no address: seven of ten are left to another.
-	if n := passes(t, p, policy.Map{"ip": "192.0.2.7", "jwt.sub": "b"}); n != 3 {
-		t.Errorf("%d passed", n)
-	}
-	if r := decide(t, p, a); r.Rules[0].Remaining != 4 || r.Rules[1].Remaining != 0 || r.Rules[2].Remaining != 97 {
-		t.Errorf("%+v", r.Rules)
-	}
-	if r.Rules[0].Label != "address" || r.Rules[1].Label != "account/gcra:1m" || r.Rules[2].Label != "account/fixed_window:1h" {
-		t.Errorf("%q %q %q", r.Rules[0].Label, r.Rules[1].Label, r.Rules[2].Label)
-	}
 }
 
 // TestCosts: rules under which a request has different costs still charge all or nothing.
@@ -166,36 +111,10 @@ func TestCosts(t *testing.T) {
 	}
 }
 
-// counting is a store that counts what is asked of it.
-type counting struct {
-	stint.Store
-	asked atomic.Int64
-}
-
-func (s *counting) Decide(ctx context.Context, op meter.Op, layers []stint.Layer, cost int64) (stint.Decision, error) {
-	s.asked.Add(1)
-	return s.Store.Decide(ctx, op, layers, cost)
-}
-
-func (s *counting) Reserve(ctx context.Context, layers []stint.Layer, cost int64, ttl time.Duration) (stint.Decision, stint.ReservationID, error) {
-	s.asked.Add(1)
-	return s.Store.Reserve(ctx, layers, cost, ttl)
-}
-
-func (s *counting) Settle(ctx context.Context, id stint.ReservationID, cost int64) (stint.Decision, error) {
-	s.asked.Add(1)
-	return s.Store.Settle(ctx, id, cost)
-}
-
-func (s *counting) Refund(ctx context.Context, layers []stint.Layer, cost int64) (stint.Decision, error) {
-	s.asked.Add(1)
-	return s.Store.Refund(ctx, layers, cost)
-}
-
 // TestOneCall: whatever rules cost, the store is asked once, and says how each
 // of their limits stands.
 func TestOneCall(t *testing.T) {
-	store := &counting{Store: memstore.New(memstore.Options{Now: func() int64 { return 0 }})}
+	store := newBroken()
 	p, err := policy.New(store, parse(t,
 		`{"name": "requests", "key": ["ip"], "limits": ["10/s", "30/h fixed_window"]}`,
 		`{"name": "bytes", "key": ["jwt.sub"], "cost": 5, "limits": ["100/h fixed_window"]}`,
@@ -410,31 +329,6 @@ func TestOnMissing(t *testing.T) {
 	}
 }
 
-// TestAddressForms counts each address under one key in all the forms that callers
-// send it in, and what is no address as missing.
-func TestAddressForms(t *testing.T) {
-	for _, forms := range [][]string{
-		{"203.0.113.7", "203.0.113.7:4711", "203.0.113.7:0", "::ffff:203.0.113.7", "[::ffff:203.0.113.7]:4711", "::ffff:203.0.113.7%eth0"},
-		{"1.2.3.4", "1.2.3.4:5"}, // no longer than an address may be
-		{"2001:db8::1", "2001:DB8:0::1", "2001:db8::1%eth0", "[2001:db8::1]:80", "[2001:db8::1%eth0]:80"},
-		{"", "unknown", "203.0.113.7:", "203.0.113.7:http", "203.0.113.7:70000", "[203.0.113.7]:80", "[2001:db8::1]", "[2001:db8::1", "2001:db8::1]:80", "203.0.113.7 :80"},
-	} {
-		for _, key := range []string{`["ip"]`, `["ip", "path"]`} {
-			p := newPolicy(t, `{"name": "r", "key": `+key+`, "limits": ["100/m"]}`)
-			first := ""
-			for i, form := range forms {
-				r := decide(t, p, policy.Map{"ip": form, "path": "/"})
-				if i == 0 {
-					first = r.Key(0)
-				}
-				if r.Key(0) != first || r.Rules[0].Missing != (forms[0] == "") {
-					t.Errorf("%q: key %q, missing %t; %q has key %q", form, r.Key(0), r.Rules[0].Missing, forms[0], first)
-				}
-			}
-		}
-	}
-}
-
 func TestOverridesAndTiers(t *testing.T) {
 	p := newPolicy(t, `{
 		"name": "api", "key": ["header.k"],
@@ -510,104 +404,6 @@ func TestEnds(t *testing.T) {
 				t.Errorf("%s %s: %d more", c.path, c.ip, n)
 			}
 		}
-	}
-}
-
-func TestReserve(t *testing.T) {
-	p := newPolicy(t,
-		`{"name": "requests", "key": ["ip"], "limits": ["10/h fixed_window"]}`,
-		`{"name": "tokens", "key": ["ip"], "cost": 10, "limits": ["1000/h fixed_window"]}`,
-		`{"name": "trial", "shadow": true, "key": ["ip"], "limits": ["5/h fixed_window"]}`)
-	attrs := policy.Map{"ip": "192.0.2.7"}
-	left := func() string {
-		var r policy.Result
-		if err := p.Peek(t.Context(), attrs, 0, &r); err != nil {
-			t.Fatal(err)
-		}
-		return fmt.Sprint(r.Rules[0].Remaining, r.Rules[1].Remaining, r.Rules[2].Remaining)
-	}
-	var r policy.Result
-	id, err := p.Reserve(t.Context(), attrs, 4, time.Minute, &r)
-	if err != nil || id == "" || !r.Decision.Allowed || left() != "6 960 1" {
-		t.Fatalf("%v %q %+v %s", err, id, r.Decision, left())
-	}
-	if d, err := p.Settle(t.Context(), id, 1); err != nil || !d.Allowed || left() != "9 990 4" {
-		t.Errorf("%v %+v %s", err, d, left())
-	}
-	if _, err := p.Settle(t.Context(), id, 3); err != nil || left() != "9 990 4" {
-		t.Errorf("settled twice: %v %s", err, left())
-	}
-	for i := range len(id) {
-		bad := []byte(id)
-		bad[i] ^= 1
-		if _, err := p.Settle(t.Context(), stint.ReservationID(bad), 0); !errors.Is(err, stint.ErrReservation) {
-			t.Fatalf("byte %d: %v", i, err)
-		}
-	}
-	if id, err = p.Reserve(t.Context(), attrs, 2, time.Minute, &r); err != nil || left() != "7 970 2" {
-		t.Fatalf("%v %s", err, left())
-	}
-	if p, err = p.Reload(p.Rules()); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := p.Cancel(t.Context(), id); err != nil || left() != "9 990 4" {
-		t.Errorf("%v %s", err, left())
-	}
-	if id, err = p.Reserve(t.Context(), attrs, 10, time.Minute, &r); err != nil || id != "" || r.Decision.Allowed || left() != "9 990 4" {
-		t.Errorf("%v %q %+v %s", err, id, r.Decision, left())
-	}
-	if err := p.Refund(t.Context(), attrs, 1, &r); err != nil || left() != "10 1000 5" || !r.Decision.Allowed {
-		t.Errorf("%v %s %+v", err, left(), r.Decision)
-	}
-	decideN(t, p, attrs, 5)
-	if err := p.Reset(t.Context(), attrs, &r); err != nil || left() != "10 1000 5" {
-		t.Errorf("%v %s", err, left())
-	}
-	if d, err := p.Settle(t.Context(), "", 5); err != nil || d != (stint.Decision{}) || left() != "10 1000 5" { // the ID of a denied request
-		t.Errorf("%v %s", err, left())
-	}
-	if _, err := p.Settle(t.Context(), "other", 0); !errors.Is(err, stint.ErrReservation) {
-		t.Error(err)
-	}
-}
-
-// TestReload keeps what keys have used, under the rules as they become.
-func TestReload(t *testing.T) {
-	p := newPolicy(t, `{"name": "a", "key": ["ip"], "limits": ["10/m", "20/h fixed_window"],
-		"overrides": [{"name": "vip", "when": {"ip": "192.0.2.9"}, "limits": ["30/m"]}]}`)
-	a, vip := policy.Map{"ip": "192.0.2.7"}, policy.Map{"ip": "192.0.2.9"}
-	decideN(t, p, a, 8)
-	decideN(t, p, vip, 30)
-	before := p
-	next := parse(t, `{"name": "new", "key": [], "limits": ["1000/m"]}`,
-		`{"name": "a", "key": ["ip"], "limits": ["12/h fixed_window", "10/m"],
-		"overrides": [{"name": "vip", "when": {"ip": "192.0.2.9"}, "limits": ["60/m"]}]}`)
-	p, err := p.Reload(next)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if n := passes(t, p, a); n != 2 {
-		t.Errorf("%d passed after the reload", n)
-	}
-	if n := passes(t, p, vip); n != 30 { // 30 of 60 units are in use
-		t.Errorf("vip: %d passed", n)
-	}
-	if r := decide(t, before, a); r.Decision.Allowed {
-		t.Error("the policy before has forgotten")
-	}
-	for _, c := range next.Compare(before.Rules()) {
-		if c.Fresh && c.Rule != "new" {
-			t.Errorf("%v", c)
-		}
-	}
-	// A limit that the store cannot hold leaves all as it was.
-	bad := parse(t, `{"name": "a", "key": ["ip"], "limits": ["500/m"]}`,
-		`{"name": "z", "key": ["ip"], "limits": ["2_000_000/h sliding_log"]}`)
-	if q, err := p.Reload(bad); err == nil || q != nil || !strings.Contains(err.Error(), `"z"`) {
-		t.Errorf("%v", err)
-	}
-	if r := decide(t, p, a); r.Decision.Allowed || r.Decision.Limit != 10 {
-		t.Errorf("the failed reload has changed limits: %+v", r.Decision)
 	}
 }
 
@@ -715,188 +511,43 @@ func testIndex(t *testing.T, random *rand.Rand, size int) {
 	}
 }
 
-// broken is a store that fails while down is set.
-type broken struct {
-	stint.Store
-	down atomic.Bool
-}
-
-var errDown = errors.New("the store is down")
-
-type brokenBound struct {
-	stint.Bound
-	s *broken
-}
-
-func (s *broken) Bind(name string, limits ...stint.Limit) (stint.Bound, error) {
-	b, err := s.Store.Bind(name, limits...)
-	return &brokenBound{b, s}, err
-}
-
-func (b *brokenBound) Apart(i int) stint.Bound {
-	return &brokenBound{b.Bound.(interface{ Apart(i int) stint.Bound }).Apart(i), b.s}
-}
-
-func (b *brokenBound) Decide(ctx context.Context, op meter.Op, key string, cost int64) (stint.Decision, error) {
-	if b.s.down.Load() {
-		return stint.Decision{}, errDown
+// TestAddressForms counts each address under one key in all the forms that callers send it in, those of
+// a network under one if a rule says so, and what is no address as missing.
+func TestAddressForms(t *testing.T) {
+	networks := [][][]string{ // networks of /24 and /48, and in these what has one key without a word about it
+		{
+			{"203.0.113.7", "203.0.113.7:4711", "203.0.113.7:0", "::ffff:203.0.113.7", "::ffff:cb00:7107", "[::ffff:203.0.113.7]:4711", "::ffff:203.0.113.7%eth0"},
+			{"203.0.113.8"},
+		},
+		{{"1.2.3.4", "1.2.3.4:5"}}, // no longer than an address may be
+		{
+			{"2001:db8::1", "2001:DB8:0::1", "2001:DB8:0:0:ffff::1%eth0", "2001:db8::1%eth0", "[2001:db8::1]:80", "[2001:db8::1%eth0]:80"},
+			{"2001:db8:0:1::1"},
+		},
+		{{"2001:db8:1::1"}},
+		{{"", "unknown", "203.0.113.7:", "203.0.113.7:http", "203.0.113.7:70000", "[203.0.113.7]:80", "[2001:db8::1]", "[2001:db8::1", "2001:db8::1]:80", "203.0.113.7 :80"}},
 	}
-	return b.Bound.Decide(ctx, op, key, cost)
-}
-
-func (s *broken) inner(layers []stint.Layer) []stint.Layer {
-	var all []stint.Layer
-	for _, l := range layers {
-		l.Bound = l.Bound.(*brokenBound).Bound
-		all = append(all, l)
-	}
-	return all
-}
-
-func (s *broken) Decide(ctx context.Context, op meter.Op, layers []stint.Layer, cost int64) (stint.Decision, error) {
-	if s.down.Load() {
-		return stint.Decision{}, errDown
-	}
-	return s.Store.Decide(ctx, op, s.inner(layers), cost)
-}
-
-func (s *broken) Settle(ctx context.Context, id stint.ReservationID, cost int64) (stint.Decision, error) {
-	if s.down.Load() {
-		return stint.Decision{}, errDown
-	}
-	return s.Store.Settle(ctx, id, cost)
-}
-
-func (s *broken) Reserve(ctx context.Context, layers []stint.Layer, cost int64, ttl time.Duration) (stint.Decision, stint.ReservationID, error) {
-	if s.down.Load() {
-		return stint.Decision{}, "", errDown
-	}
-	return s.Store.Reserve(ctx, s.inner(layers), cost, ttl)
-}
-
-func newBroken() *broken {
-	return &broken{Store: memstore.New(memstore.Options{Now: func() int64 { return 0 }})}
-}
-
-func TestOnStoreFailure(t *testing.T) {
-	local := `{"name": "local", "key": ["ip"], "limits": ["6/h fixed_window"]}`
-	open := `{"name": "open", "key": ["ip"], "on_store_failure": "open", "limits": ["5/h fixed_window"]}`
-	closed := `{"name": "closed", "match": {"path": "/login"}, "key": ["ip"], "on_store_failure": "closed", "limits": ["100/h fixed_window"]}`
-	store := newBroken()
-	p, err := policy.New(store, parse(t, local, open, closed), policy.Options{
-		Local: memstore.New(memstore.Options{Now: func() int64 { return 0 }}),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	attrs := policy.Map{"ip": "192.0.2.7", "path": "/"}
-	decideN(t, p, attrs, 4)
-	store.down.Store(true)
-	// The local store is warm: two of its six are left. Open does not count.
-	for i, want := range []bool{true, true, false} {
-		r := decide(t, p, attrs)
-		if r.Decision.Allowed != want || !errors.Is(r.StoreError, errDown) || r.Rules[0].Failed != policy.FailLocal ||
-			r.Rules[1].Failed != policy.FailOpen || r.Tightest != 0 {
-			t.Errorf("%d: %+v", i, r)
-		}
-	}
-	attrs["path"] = "/login"
-	r := decide(t, p, attrs)
-	if r.Decision.Allowed || r.Decision.RetryAfter != stint.Wait(time.Second) || r.Tightest != 2 || r.Rules[2].Failed != policy.FailClosed {
-		t.Errorf("%+v", r)
-	}
-	store.down.Store(false)
-	for owing, _, _ := p.Debts(); owing > 0; owing, _, _ = p.Debts() {
-		time.Sleep(time.Millisecond) // until debts are posted
-	}
-	if r := decide(t, p, attrs); r.Decision.Allowed || r.StoreError != nil || r.Rules[0].Failed != policy.NotFailed || r.Tightest != 0 {
-		t.Errorf("%+v", r)
-	}
-	store.down.Store(true)
-	var res policy.Result
-	attrs = policy.Map{"ip": "192.0.2.8", "path": "/"}
-	id, err := p.Reserve(t.Context(), attrs, 6, time.Minute, &res)
-	if err != nil || id == "" || decide(t, p, attrs).Decision.Allowed {
-		t.Fatalf("%v %q", err, id)
-	}
-	if _, err := p.Settle(t.Context(), id, 5); err != nil || !decide(t, p, attrs).Decision.Allowed {
-		t.Errorf("a reservation of the local store: %v", err)
-	}
-
-	// Only open rules.
-	if p, err = policy.New(store, parse(t, open), policy.Options{}); err != nil {
-		t.Fatal(err)
-	}
-	for range 10 {
-		if r := decide(t, p, attrs); !r.Decision.Allowed || r.Decision.Denied != 0 {
-			t.Errorf("%+v", r)
-		}
-	}
-	// No store to fall back on.
-	mem := memstore.New(memstore.Options{})
-	if p, err = policy.New(mem, parse(t, local), policy.Options{}); err != nil {
-		t.Fatal(err)
-	}
-	if err := mem.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if err := p.Decide(t.Context(), attrs, 1, &res); !errors.Is(err, stint.ErrClosed) {
-		t.Error(err)
-	}
-}
-
-func TestNodes(t *testing.T) {
-	for _, c := range []struct {
-		limit string
-		want  int
-	}{
-		{"10/s", 3}, {"10/s burst 30", 10}, {"2/s", 1}, {"9/m fixed_window", 3}, {"9/m sliding_log", 3}, {"9/d in UTC", 3},
-		{"9 per month in UTC", 3}, {"9/m sliding_counter relaxed", 3}, {"9/m sliding_buckets parts 7 count_denied", 3},
-		{"9/m token_bucket_interval", 3}, {"9/m leaky_queue burst 3", 2}, {"every 1s", 1}, {"1/h fixed_window", 1},
-	} {
-		if strings.Contains(c.limit, "/d in") {
-			c.limit = "9 per day in UTC"
-		}
-		store := newBroken()
-		p, err := policy.New(store, parse(t, `{"name": "a", "key": ["ip"], "limits": ["`+c.limit+`"]}`), policy.Options{
-			Nodes: 3, Local: memstore.New(memstore.Options{Now: func() int64 { return 0 }}),
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		store.down.Store(true)
-		if n := passes(t, p, policy.Map{"ip": "192.0.2.7"}); n != c.want {
-			t.Errorf("%s: %d passed on one of three nodes, want %d", c.limit, n, c.want)
-		}
-	}
-}
-
-func TestAddressKeys(t *testing.T) {
-	p := newPolicy(t, `{"name": "a", "key": ["ip"], "limits": ["2/m"]}`)
-	wide := newPolicy(t, `{"name": "a", "key": ["ip"], "ipv4_prefix": 24, "ipv6_prefix": 48, "limits": ["2/m"]}`)
-	for _, c := range []struct {
-		a, b          string
-		same, sameLax bool
-	}{
-		{"192.0.2.7", "192.0.2.7", true, true},
-		{"192.0.2.7", "::ffff:192.0.2.7", true, true},
-		{"192.0.2.7", "::ffff:c000:207", true, true},
-		{"192.0.2.7", "192.0.2.8", false, true},
-		{"192.0.2.7", "192.0.3.7", false, false},
-		{"2001:db8::1", "2001:DB8:0:0:ffff::1%eth0", true, true},
-		{"2001:db8::1", "2001:db8:0:1::1", false, true},
-		{"2001:db8::1", "2001:db8:1::1", false, false},
-		{"junk", "other junk", true, true},
-		{"junk", "", true, true},
-	} {
-		for _, q := range []struct {
-			p    *policy.Policy
-			same bool
-		}{{p, c.same}, {wide, c.sameLax}} {
-			a, b := decide(t, q.p, policy.Map{"ip": c.a}), decide(t, q.p, policy.Map{"ip": c.b})
-			if same := a.Key(0) == b.Key(0); same != q.same || same != (a.KeyHash(0) == b.KeyHash(0)) || len(a.KeyHash(0)) != 16 {
-				t.Errorf("%s and %s: keys %q and %q", c.a, c.b, a.Key(0), b.Key(0))
+	for field, wide := range map[string]bool{`"key": ["ip"]`: false, `"key": ["ip", "path"]`: false, `"key": ["ip"], "ipv4_prefix": 24, "ipv6_prefix": 48`: true} {
+		p := newPolicy(t, `{"name": "r", `+field+`, "limits": ["100/m"]}`)
+		of := make(map[string]string) // what has a key
+		for _, network := range networks {
+			for _, forms := range network {
+				who := forms[0]
+				if wide {
+					who = network[0][0]
+				}
+				for _, form := range forms {
+					r := decide(t, p, policy.Map{"ip": form, "path": "/"})
+					key := r.Key(0) + r.KeyHash(0)
+					if was, met := of[key]; met && was != who || len(r.KeyHash(0)) != 16 || r.Rules[0].Missing != (who == "") {
+						t.Errorf("%s, %q: key %q, also of %q, missing %t", field, form, key, was, r.Rules[0].Missing)
+					}
+					of[key] = who
+				}
 			}
+		}
+		if want := map[bool]int{false: 7, true: 5}[wide]; len(of) != want {
+			t.Errorf("%s: %d keys, want %d: %v", field, len(of), want, of)
 		}
 	}
 }

@@ -221,18 +221,18 @@ func TestRaiseGone(t *testing.T) {
 // TestRaiseAway: while the store fails, the rule says whether a response goes on.
 func TestRaiseAway(t *testing.T) {
 	for word, passes := range map[string]int64{"open": 1000, "closed": 20, "local": 100} {
-		store := &away{Store: memstore.New(memstore.Options{})}
+		store := &broken{Store: memstore.New(memstore.Options{})}
 		p := cutting(t, bytes, store, "100 per day fixed_window", `, "on_store_failure": "`+word+`"`, policy.Options{Local: memstore.New(memstore.Options{})})
 		one, sent := streaming(t, p), int64(0)
-		store.away.Store(true)
+		store.down.Store(true)
 		for sent < 1000 && !one.pass(10) {
 			sent += 10
 		}
 		if sent != passes {
 			t.Errorf("%s: %d bytes pass, want %d", word, sent, passes)
 		}
-		store.away.Store(false)
-		if err := one.End(t.Context(), false); err != nil && !errors.Is(err, errAway) {
+		store.down.Store(false)
+		if err := one.End(t.Context(), false); err != nil && !errors.Is(err, errDown) {
 			t.Fatal(err)
 		}
 		for begun := time.Now(); leftOf(t, p).Remaining != max(100-passes, 0) && time.Since(begun) < 10*time.Second; {

@@ -46,18 +46,3 @@ func TestByRule(t *testing.T) {
 		}
 	}
 }
-
-func TestByRuleAllocatesNothing(t *testing.T) {
-	limit := &policy.RuleLimit{Rule: "a"}
-	r := policy.Result{Rules: []policy.RuleResult{{RuleLimit: limit}, {RuleLimit: limit, Denied: true}}}
-	denied := 0
-	if n := testing.AllocsPerRun(100, func() {
-		for _, e := range r.ByRule {
-			if e.Verdict() == policy.VerdictDenied {
-				denied++
-			}
-		}
-	}); n != 0 || denied == 0 {
-		t.Errorf("%v allocations, %d denied", n, denied)
-	}
-}

@@ -8,7 +8,6 @@ import (
 	"testing/synctest"
 
 	"github.com/stint-dev/stint"
-	"github.com/stint-dev/stint/inflight"
 	"github.com/stint-dev/stint/internal/testkit/made"
 	"github.com/stint-dev/stint/memstore"
 	"github.com/stint-dev/stint/policy"
@@ -242,31 +241,6 @@ func TestStandingsWithoutStore(t *testing.T) {
 			t.Errorf("the second limit: %s", got)
 		}
 	})
-}
-
-// TestStandingsInFlightWithoutStore: of places that the store does not tell, only on_store_failure
-// is known.
-func TestStandingsInFlightWithoutStore(t *testing.T) {
-	shared := &flaky{Store: memstore.New(memstore.Options{}), counts: inflight.NewMemory()}
-	shared.room = inflight.NewRoom(shared, 0)
-	p, err := policy.New(shared, parse(t, `{"name": "shut", "key": [], "limits": ["8 in flight"], "on_store_failure": "closed"}`,
-		`{"name": "tried", "key": [], "limits": ["8 in flight"], "on_store_failure": "closed", "shadow": true}`,
-		`{"name": "here", "key": [], "limits": ["8 in flight"]}`), policy.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer p.Close()
-	shared.fails.Store(true)
-	all, _, _, err := p.Standings(t.Context(), policy.Map{})
-	if err != nil || len(all) != 3 {
-		t.Fatalf("%+v, %v", all, err)
-	}
-	for i, want := range []string{"closed -1 true 1s", "open -1 false 0s", "local -1 false 0s"} {
-		e := &all[i].Limits[0]
-		if got := fmt.Sprint(e.Failed, e.Used, e.Denied, e.RetryAfter); got != want {
-			t.Errorf("%s: %s, want %s", all[i].Rule, got, want)
-		}
-	}
 }
 
 // TestIdleOverride: an override under a rule that has no limits does nothing, and is told.

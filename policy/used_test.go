@@ -8,7 +8,6 @@ import (
 
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/fallback"
-	"github.com/stint-dev/stint/inflight"
 	"github.com/stint-dev/stint/memstore"
 	"github.com/stint-dev/stint/policy"
 )
@@ -76,8 +75,7 @@ func TestUsedInFlightWithoutStore(t *testing.T) {
 	} {
 		for _, front := range []bool{false, true} {
 			t.Run(fmt.Sprint(c.failure, front), func(t *testing.T) {
-				shared := &flaky{Store: memstore.New(memstore.Options{}), counts: inflight.NewMemory()}
-				shared.room = inflight.NewRoom(shared, 0)
+				shared := newFlaky(t)
 				store, want := stint.Store(shared), c.want
 				if front {
 					store = fallback.New(shared, fallback.Options{Mode: c.front, Nodes: 4})
@@ -95,6 +93,9 @@ func TestUsedInFlightWithoutStore(t *testing.T) {
 				r := &policy.Result{WillRelease: true}
 				if err := p.Decide(t.Context(), policy.Map{}, 1, r); err != nil || use(r.Rules) != want {
 					t.Errorf("%s, want %s, %v", use(r.Rules), want, err)
+				}
+				if all, _, _, err := p.Standings(t.Context(), policy.Map{}); !front && (err != nil || c.failure != "local" && use(all[0].Limits) != want || all[0].Limits[0].Failed != r.Rules[0].Failed || all[0].Limits[0].Denied != r.Rules[0].Denied) {
+					t.Errorf("standing: %+v, %v", all, err)
 				}
 				if d := r.Decision; d.Tightest >= 0 && d.Limit != r.Rules[0].Capacity {
 					t.Errorf("%+v of %d", d, r.Rules[0].Capacity)

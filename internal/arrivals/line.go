@@ -50,8 +50,8 @@ type Owner interface {
 	Watch(at Place, wake func()) (stop func(), poll time.Duration)
 	// Divert learns whether anybody waits, when that changes. The lock of all lines is held.
 	Divert(waiting bool)
-	// Newcomer returns how long a request that joined the leaky_queue of a place now would wait.
-	Newcomer(ctx context.Context, at Place) (time.Duration, error)
+	// Newcomer looks at the leaky_queue of a place.
+	Newcomer(ctx context.Context, at Place) (Prospect, error)
 	// GiveBack settles the reservation of a place in a leaky_queue at keep units.
 	GiveBack(ctx context.Context, id string, keep int64)
 }

@@ -226,11 +226,13 @@ func (l *Line[T]) fit(from spot, units int64) (start, end spot, ok bool) {
 // does not count, so that the request does
 // not give back the place that it started in.
 func (l *Line[T]) follows(i int) bool {
-	if i+1 == len(l.places) || l.places[i].Span == nil || l.places[i].Return == ByWaiter || l.places[i+1].Return == ByWaiter {
-		return false
-	}
-	next := l.places[i+1]
-	return next.Span != nil && next.Start.Sub(l.endOf(l.places[i])) < min(l.places[i].Span(1), next.Span(1))/2
+	return i+1 < len(l.places) && l.places[i].Return != ByWaiter && l.places[i+1].Return != ByWaiter && l.adjoins(i)
+}
+
+// adjoins is follows wherever a place may be settled by its request.
+func (l *Line[T]) adjoins(i int) bool {
+	p, next := l.places[i], l.places[i+1]
+	return p.Span != nil && next.Span != nil && next.Start.Sub(l.endOf(p)) < min(p.Span(1), next.Span(1))/2
 }
 
 // time returns when a request at a spot starts.
@@ -272,6 +274,33 @@ func (l *Line[T]) End() (end time.Time, unit time.Duration) {
 	return p.Start.Add(p.Span(p.Units)), p.Span(1)
 }
 
+// Run returns when the last places begin that follow each other, charged at one pace: if they go back, the
+// store has their time again.
+func (l *Line[T]) Run() time.Time {
+	i := len(l.places) - 1
+	for i > 0 && l.adjoins(i-1) && l.places[i-1].Span(1) == l.places[i].Span(1) {
+		i--
+	}
+	return l.places[i].Start
+}
+
+// Disband takes the waiters that start after a moment out of the line, and returns them in order. Places
+// that only they need are left over, for [Line.Surplus].
+func (l *Line[T]) Disband(after time.Time) (waiters []*Waiter[T]) {
+	w := l.head
+	if last := l.startsBy(after); last != nil {
+		w = last.next
+	}
+	for w != nil {
+		next := w.next
+		if l.remove(w); w.own.Return == ByWaiter {
+			w.own.Return = ByLine // its request has not got it yet
+		}
+		waiters, w = append(waiters, w), next
+	}
+	return waiters
+}
+
 // OnePace reports whether all places were charged at the same pace.
 func (l *Line[T]) OnePace() bool {
 	for _, p := range l.places {
@@ -280,25 +309,6 @@ func (l *Line[T]) OnePace() bool {
 		}
 	}
 	return true
-}
-
-// Disband takes all waiters out of the line and returns them in order. Their places
-// are left over, for [Line.Surplus].
-func (l *Line[T]) Disband() []*Waiter[T] {
-	for _, p := range l.places {
-		if p.Return == ByWaiter && p.owner.in {
-			p.Return = ByLine // its request has not got it yet
-		}
-	}
-	waiters := make([]*Waiter[T], 0, l.n)
-	for w := l.head; w != nil; w = w.next {
-		waiters = append(waiters, w)
-	}
-	for _, w := range waiters {
-		w.prev, w.next, w.in = nil, nil, false
-	}
-	l.head, l.tail, l.n = nil, nil, 0
-	return waiters
 }
 
 // Start takes the head out of the line: its start has come.
