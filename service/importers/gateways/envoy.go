@@ -3,6 +3,7 @@ package gateways
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -694,7 +695,11 @@ func (e *envoyLocal) descriptors(f *envoyFilter) (all []described) {
 				}
 				one := described{rule: importers.Rule{Name: entriesText(d), Key: []string{}, IPv6Prefix: 128, Limits: []string{limit}}, at: d, in: g.in}
 				var ok bool
-				if one.match, one.keys, ok = e.descriptor(&one.rule, d.get("entries").list(), l.get("actions").list()); !ok {
+				entries, actions := d.get("entries").list(), l.get("actions").list()
+				if one.match, one.keys, ok = e.descriptor(&one.rule, entries, actions); !ok {
+					if mayMake(entries, actions) {
+						e.notes.Lose(d.where(), "the limit of %s is NOT KEPT for what rate_limits at %s make: rules do not know these requests", entriesText(d), l.where())
+					}
 					continue
 				}
 				i := slices.IndexFunc(all[before:], func(o described) bool {
@@ -719,6 +724,31 @@ func (e *envoyLocal) descriptors(f *envoyFilter) (all []described) {
 		}
 	}
 	return all
+}
+
+// mayMake reports whether actions may make a descriptor of these entries.
+func mayMake(entries, actions []node) bool {
+	made := map[int]bool{0: true} // how many of the entries may be made so far
+	for _, a := range actions {
+		more := map[int]bool{}
+		for _, f := range a.fields() {
+			code := f.name == "extension"
+			for i := range made {
+				more[i] = more[i] || code || f.value.anyCase("skip_if_absent").yes()
+				more[i+1] = more[i+1] || i < len(entries) && (code || mayBe(f, entries[i]))
+			}
+		}
+		made = more
+		maps.DeleteFunc(made, func(_ int, may bool) bool { return !may })
+	}
+	return len(entries) > 0 && made[len(entries)]
+}
+
+// mayBe reports whether an action may make an entry.
+func mayBe(action field, entry node) bool {
+	key := cmp.Or(action.value.anyCase("descriptor_key").text(), map[string]string{"headervaluematch": "header_match", "queryparametervaluematch": "query_match"}[importers.Unscored(action.name)], action.name)
+	value, want := action.value.anyCase("descriptor_value").text(), entry.get("value").text()
+	return importers.Unscored(key) == importers.Unscored(entry.get("key").text()) && (value == "" || want == "" || value == want || strings.Contains(value, "%"))
 }
 
 // descriptor returns the conditions of requests for which actions make a descriptor of these
