@@ -9,9 +9,8 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -19,22 +18,17 @@ import (
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
 
-	"github.com/stint-dev/stint/internal/testkit/await"
-	"github.com/stint-dev/stint/internal/testkit/freeport"
-	"github.com/stint-dev/stint/internal/testkit/need"
-
 	"github.com/stint-dev/stint/service/proxy"
-	"github.com/stint-dev/stint/service/testkit/wire"
 )
 
 // patience is how long tests wait for an event that must come.
 const patience = 40 * time.Second
 
 // endless writes until it fails, and says so.
-func endless(t *testing.T) (url string, ended chan bool) {
+func endless(t *testing.T) (behind *url.URL, ended chan bool) {
 	t.Helper()
 	ended = make(chan bool, 8)
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return upstreamOf(t, func(w http.ResponseWriter, r *http.Request) {
 		defer func() { ended <- true }()
 		var to io.Writer = w
 		if r.Header.Get("Upgrade") != "" {
@@ -51,9 +45,7 @@ func endless(t *testing.T) (url string, ended chan bool) {
 				return
 			}
 		}
-	}))
-	t.Cleanup(server.Close)
-	return server.URL, ended
+	}), ended
 }
 
 // TestSlowReaders has clients that do not read their answers: each is cut, and the upstream is
@@ -90,7 +82,7 @@ func TestSlowReaders(t *testing.T) {
 			if test.tls {
 				o.TLS = secure
 			}
-			f := startServing(t, oneRule(t, "ip", "100/h"), proxy.Options{Upstream: mustURL(t, behind)}, o)
+			f := startServing(t, oneRule(t, "ip", "100/h"), proxy.Options{Upstream: behind}, o)
 			conn, err := net.Dial("tcp", f.address)
 			if err != nil {
 				t.Fatal(err)
@@ -165,9 +157,8 @@ func pong(f *http2.Framer) {
 // answers are small, and wait in buffers after their handlers have returned.
 func TestSlowReaderOfSmallAnswers(t *testing.T) {
 	t.Parallel() // it waits
-	behind := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(make([]byte, 2000)) }))
-	defer behind.Close()
-	f := startServing(t, oneRule(t, "ip", "1000000/s"), proxy.Options{Upstream: mustURL(t, behind.URL)}, proxy.ServeOptions{AnswerStall: 400 * time.Millisecond})
+	behind := upstreamOf(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(make([]byte, 2000)) })
+	f := startServing(t, oneRule(t, "ip", "1000000/s"), proxy.Options{Upstream: behind}, proxy.ServeOptions{AnswerStall: 400 * time.Millisecond})
 	conn, err := net.Dial("tcp", f.address)
 	if err != nil {
 		t.Fatal(err)
@@ -188,50 +179,12 @@ func TestSlowReaderOfSmallAnswers(t *testing.T) {
 	}
 }
 
-// TestSlowReaderOfNginx does not read a large file that nginx serves.
-func TestSlowReaderOfNginx(t *testing.T) {
-	t.Parallel() // it waits
-	name := need.Program(t, "nginx")
-	dir, address := t.TempDir(), freeport.Addr(t)
-	large := filepath.Join(dir, "large")
-	if err := errors.Join(os.Chmod(dir, 0o755), os.WriteFile(large, nil, 0o644), os.Truncate(large, 1<<30)); err != nil { //nolint:gosec // nginx reads it as another user
-		t.Fatal(err)
-	}
-	config := filepath.Join(dir, "nginx.conf")
-	text := fmt.Sprintf(`daemon off; worker_processes 1; pid %[1]s/pid; error_log %[1]s/error.log; events {}
-http { access_log %[1]s/access.log; client_body_temp_path %[1]s/b; proxy_temp_path %[1]s/p; fastcgi_temp_path %[1]s/f; uwsgi_temp_path %[1]s/u; scgi_temp_path %[1]s/s;
-send_timeout 1h; server { listen %[2]s; root %[1]s; location = /status { stub_status; } } }`, dir, address)
-	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	c := exec.Command(name, "-c", config)
-	if err := c.Start(); err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		_ = c.Process.Signal(os.Interrupt) // it ends its workers
-		_ = c.Wait()                       // whatever it says
-	}()
-	wire.Reached(t, address)
-	f := startServing(t, oneRule(t, "ip", "100/h"), proxy.Options{Upstream: mustURL(t, "http://"+address)}, proxy.ServeOptions{AnswerStall: 400 * time.Millisecond})
-	conn, err := net.Dial("tcp", f.address)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	fmt.Fprint(conn, "GET /large HTTP/1.1\r\nHost: h\r\n\r\n")
-	await.Until(t, "nginx has ended", func() bool {
-		log, err := os.ReadFile(filepath.Join(dir, "access.log"))
-		return err == nil && bytes.Contains(log, []byte("GET /large")) // written then
-	})
-}
-
 // TestReadersThatAreFast cuts nobody: a stream is silent for longer than a client may stall, and
 // a client reads little by little.
 func TestReadersThatAreFast(t *testing.T) {
 	t.Parallel() // it waits
 	const stall, pieces = 2 * time.Second, 160
-	behind := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	behind := upstreamOf(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/events" {
 			for range 3 {
 				fmt.Fprint(w, "data: 1\n\n")
@@ -241,13 +194,12 @@ func TestReadersThatAreFast(t *testing.T) {
 			return
 		}
 		_, _ = w.Write(make([]byte, pieces<<16))
-	}))
-	t.Cleanup(behind.Close)
+	})
 	for _, path := range []string{"/events", "/large"} {
 		for _, protocol := range []string{"HTTP/1.1", "HTTP/2"} {
 			t.Run(protocol+path, func(t *testing.T) {
 				t.Parallel() // it waits
-				f := startServing(t, oneRule(t, "ip", "100/h"), proxy.Options{Upstream: mustURL(t, behind.URL)}, proxy.ServeOptions{AnswerStall: stall, AnswerRate: 1})
+				f := startServing(t, oneRule(t, "ip", "100/h"), proxy.Options{Upstream: behind}, proxy.ServeOptions{AnswerStall: stall, AnswerRate: 1})
 				own := &http.Transport{Protocols: new(http.Protocols), ReadBufferSize: 1 << 16}
 				own.Protocols.SetHTTP1(protocol == "HTTP/1.1")
 				own.Protocols.SetUnencryptedHTTP2(protocol == "HTTP/2")

@@ -42,7 +42,7 @@ const (
 // chatServer answers with a stream, which has usage if the request asks for it, in the form that
 // the path names. It notes the requests.
 func chatServer(t *testing.T, came *string) *url.URL {
-	behind := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	behind := upstreamOf(t, func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
 		*came = string(body)
 		var q struct {
@@ -82,13 +82,8 @@ func chatServer(t *testing.T, came *string) *url.URL {
 			_, _ = io.WriteString(w, text[at:min(at+step, len(text))])
 			w.(http.Flusher).Flush()
 		}
-	}))
-	t.Cleanup(behind.Close)
-	target, err := url.Parse(behind.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return target
+	})
+	return behind
 }
 
 // TestAskUsage asks for usage if a stream of text is charged by it, and takes the chunk out of the
@@ -216,19 +211,14 @@ func TestHideAtAnyCut(t *testing.T) {
 // TestAskedBodiesFreed: a body that is held to ask for usage takes room until it has been read, or its answer
 // has ended.
 func TestAskedBodiesFreed(t *testing.T) {
-	behind := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	behind := upstreamOf(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/reads" {
 			_, _ = io.Copy(io.Discard, r.Body)
 			_ = http.NewResponseController(w).Flush()
 			<-r.Context().Done()
 		}
-	}))
-	t.Cleanup(behind.Close)
-	target, err := url.Parse(behind.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	f := start(t, target, time.Minute, yaml(t, askRules), httplimit.ClientIP{})
+	})
+	f := start(t, behind, time.Minute, yaml(t, askRules), httplimit.ClientIP{})
 	for _, path := range []string{"/early", "/reads"} {
 		for _, size := range []int{10, 70_000, 1 << 20, 1<<20 + 100_000} {
 			for _, length := range []int64{0, -1} {

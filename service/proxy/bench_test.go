@@ -2,10 +2,8 @@ package proxy_test
 
 import (
 	"bufio"
-	"context"
 	"fmt"
 	"io"
-	"log/slog"
 	"net"
 	"os"
 	"os/exec"
@@ -15,8 +13,8 @@ import (
 
 	"golang.org/x/net/http2"
 
+	"github.com/stint-dev/stint/httplimit"
 	"github.com/stint-dev/stint/internal/testkit/cputime"
-	"github.com/stint-dev/stint/service/proxy"
 )
 
 // BenchmarkFrameFlood measures a client that sends HTTP/2 frames which ask for nothing: cpu-ns/op
@@ -24,29 +22,16 @@ import (
 func BenchmarkFrameFlood(b *testing.B) {
 	for _, kind := range []string{"PING", "SETTINGS", "CONTINUATION"} {
 		b.Run(kind, func(b *testing.B) {
-			ln, err := net.Listen("tcp", "127.0.0.1:0")
-			if err != nil {
-				b.Fatal(err)
-			}
-			h := handler(b, yaml(b, "rules: [{name: site, key: [ip], limits: 1 per hour}]"), proxy.Options{})
-			ctx, stop := context.WithCancel(b.Context())
-			served := make(chan error)
-			go func() {
-				served <- proxy.Serve(ctx, ln, h, proxy.ServeOptions{Log: slog.New(slog.DiscardHandler)})
-			}()
+			f := start(b, mustURL(b, "http://upstream"), 0, yaml(b, "rules: [{name: site, key: [ip], limits: 1 per hour}]"), httplimit.ClientIP{})
 			b.ResetTimer()
 			before := cputime.Used(b)
-			out, err := child(b, ln.Addr().String(), kind, strconv.Itoa(b.N)).CombinedOutput()
+			out, err := child(b, f.address, kind, strconv.Itoa(b.N)).CombinedOutput()
 			used := cputime.Used(b) - before
 			b.StopTimer()
 			if err != nil {
 				b.Fatalf("%v: %s", err, out)
 			}
 			b.ReportMetric(float64(used)/float64(b.N), "cpu-ns/op")
-			stop()
-			if err := <-served; err != nil {
-				b.Error(err)
-			}
 		})
 	}
 }

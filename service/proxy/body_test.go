@@ -6,10 +6,10 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stint-dev/stint/httplimit"
-	"github.com/stint-dev/stint/internal/testkit/need"
 
 	"github.com/stint-dev/stint/service/proxy"
 )
@@ -17,14 +17,13 @@ import (
 // TestBodies sends bodies that do not come, break off or are slow: the client
 // gets an error, and the upstream is not blamed.
 func TestBodies(t *testing.T) {
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	server := upstreamOf(t, func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
 		if err != nil {
 			return
 		}
 		_, _ = w.Write(body)
-	}))
-	defer server.Close()
+	})
 	const (
 		passes = "rules: [{name: a, key: [ip], limits: 1000 per hour}]"
 		queues = "rules: [{name: a, key: [ip], limits: 1000/s burst 1000 leaky_queue}]"
@@ -44,7 +43,7 @@ func TestBodies(t *testing.T) {
 		{denies, "Transfer-Encoding: chunked\r\n\r\n4\r\nbo", "403"},
 		{passes, "Transfer-Encoding: chunked\r\n\r\nzz\r\nbody\r\n", "400"},
 	} {
-		f := start(t, mustURL(t, server.URL), 0, yaml(t, test.rules), httplimit.ClientIP{}, proxy.Options{BodyStall: 50 * time.Millisecond})
+		f := start(t, server, 0, yaml(t, test.rules), httplimit.ClientIP{}, proxy.Options{BodyStall: 50 * time.Millisecond})
 		if got := f.raw(t, "POST / HTTP/1.1\r\nHost: h\r\n"+test.request); got != test.want {
 			t.Errorf("%q under %s: %q, want %q", test.request, test.rules, got, test.want)
 		}
@@ -72,36 +71,16 @@ func TestBodyReason(t *testing.T) {
 // TestBodyRate sends a byte each 2 ms. If that is below the least rate, the client is cut off;
 // otherwise it goes on for longer than it may stall.
 func TestBodyRate(t *testing.T) {
-	need.Time(t)
-	t.Parallel() // it waits
-	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) }))
-	defer server.Close()
-	for _, test := range []struct {
-		rate int64
-		want int
-	}{{1 << 20, http.StatusRequestTimeout}, {1, http.StatusOK}, {-1, http.StatusOK}} {
-		f := start(t, mustURL(t, server.URL), 0, oneRule(t, "ip", "100/s"), httplimit.ClientIP{}, proxy.Options{BodyStall: 3 * time.Second, BodyRate: test.rate})
-		out, in := io.Pipe()
-		go func() {
+	for rate, want := range map[int64]int{1 << 20: http.StatusRequestTimeout, 1: http.StatusOK, -1: http.StatusOK} {
+		synctest.Test(t, func(t *testing.T) {
+			r := newRoom(t, "rules: [{name: a, key: [ip], limits: 100/s}]", proxy.Options{BodyStall: 3 * time.Second, BodyRate: rate})
+			w := r.post("192.0.2.1:1", "/")
 			for range 1700 {
-				if _, err := in.Write([]byte("x")); err != nil {
-					return
-				}
+				_, _ = w.Write([]byte("x")) // it fails once the client is cut off
 				time.Sleep(2 * time.Millisecond)
 			}
-			_ = in.Close() // a pipe closes
-		}()
-		answer, err := f.client.Post("http://"+f.address, "text/plain", out)
-		_ = out.Close() // the writer may wait
-		if err != nil && test.want == http.StatusRequestTimeout {
-			continue // cut off while it wrote, so that it may not have read the answer
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		_ = answer.Body.Close() // the status says it
-		if answer.StatusCode != test.want {
-			t.Errorf("at least %d bytes a second: %d, want %d", test.rate, answer.StatusCode, test.want)
-		}
+			_ = w.Close()
+			r.want(want, 1)
+		})
 	}
 }

@@ -6,8 +6,6 @@ import (
 	"encoding/base64"
 	"fmt"
 	"net/http"
-	"net/http/httptest"
-	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -53,13 +51,8 @@ func withClaims(t *testing.T, text string) *front {
 	}
 	s := claims.New(claims.Options{})
 	s.Use(f.Rules.File().JWT())
-	behind := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
-	t.Cleanup(behind.Close)
-	target, err := url.Parse(behind.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return start(t, target, 0, f, httplimit.ClientIP{}, proxy.Options{Claims: s})
+	behind := upstreamOf(t, func(http.ResponseWriter, *http.Request) {})
+	return start(t, behind, 0, f, httplimit.ClientIP{}, proxy.Options{Claims: s})
 }
 
 // passing returns how many of n requests pass, and the status of the others.
@@ -104,43 +97,5 @@ func TestClaimsExample(t *testing.T) {
 	}
 	if _, status := f.passing(t, 1, "/", "Authorization", i.bearer(`"sub":"ann"`), "Authorization", i.bearer(`"sub":"bob"`)); status != 400 {
 		t.Errorf("two fields: status %d", status)
-	}
-}
-
-// TestClaims uses claims in all places of a rule that may have an attribute.
-func TestClaims(t *testing.T) {
-	i := newIssuer(t)
-	f := withClaims(t, `
-jwt: {jwks: `+i.jwks+`, issuer: "https://id.example.com/", audience: api}
-rules:
-  - {name: match, match: {path: /match, jwt.role: admin}, key: [], limits: 3/h}
-  - {name: unless, match: {path: /unless}, unless: {jwt.role: admin}, key: [], limits: 3/h}
-  - {name: cost, match: {path: /cost}, key: [], limits: 12/h, cost: {attribute: jwt.weight}}
-  - {name: override, match: {path: /override}, key: [], limits: 3/h, overrides: [{when: {jwt.org: [acme]}, limits: 5/h}]}
-  - {name: deny, match: {path: /deny}, key: [jwt.sub], limits: 3/h, on_missing: deny}
-  - {name: skip, match: {path: /skip}, key: [jwt.sub], limits: 3/h, on_missing: skip}
-`)
-	for _, c := range []struct {
-		path, claims string
-		want, status int
-	}{
-		{"/match", `"role":"user"`, 9, 0},
-		{"/match", `"role":["admin"]`, 9, 0}, // which is no text
-		{"/match", `"role":"admin"`, 3, 429},
-		{"/unless", `"role":"admin"`, 9, 0},
-		{"/unless", `"role":"user"`, 3, 429},
-		{"/cost", `"weight":4`, 3, 429},
-		{"/cost", `"weight":1.5`, 0, 400},
-		{"/override", `"org":"other"`, 3, 429},
-		{"/override", `"org":"acme"`, 2, 429}, // of 5, of which 3 are used
-		{"/deny", `"sub":"ann"`, 3, 429},
-		{"/deny", `"sub":{"id":"ann"}`, 0, 403},
-		{"/skip", `"sub":"ann"`, 3, 429},
-		{"/skip", `"sub":null`, 9, 0},
-		{"/none", `"sub":"ann"`, 9, 0},
-	} {
-		if passed, status := f.passing(t, 9, c.path, "Authorization", i.bearer(c.claims)); passed != c.want || status != c.status {
-			t.Errorf("%s with %s: %d passed, then %d; want %d, %d", c.path, c.claims, passed, status, c.want, c.status)
-		}
 	}
 }

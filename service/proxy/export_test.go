@@ -8,9 +8,6 @@ import (
 
 // For the tests, which are outside of the package.
 
-// Waiting returns how many requests wait for their turn.
-func (h *Handler) Waiting() int { return h.waiting.Count() }
-
 // Reserved returns how many reservations requests have open.
 func (h *Handler) Reserved() int { return h.reserved.Count() }
 

@@ -168,9 +168,7 @@ func TestUnlistedProxy(t *testing.T) {
 	var log bytes.Buffer
 	h := handler(t, oneRule(t, "ip", "1000/s"), proxy.Options{
 		Client: httplimit.ClientIP{Trusted: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16")}}, Log: slog.New(slog.NewTextHandler(&log, nil)),
-		Transport: roundTrip(func(*http.Request) (*http.Response, error) {
-			return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody}, nil
-		}),
+		Transport: empty,
 	})
 	ask := func(peer string, n int, says bool) {
 		t.Helper()

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net"
-	"net/http"
 	"net/url"
 	"regexp"
 	"testing"
@@ -30,16 +29,13 @@ rules:
   - {name: priced, match: {header.x-cost: true}, key: [], limits: 10/s, cost: {header: x-cost}}
 `
 
-// grpcFront is a grpc-go server behind the proxy, and a grpc-go client in front
-// of it.
-func grpcFront(t *testing.T) (*front, *grpc.Server, *health.Server, grpc_health_v1.HealthClient) {
+// grpcFront puts a proxy in front of a grpc-go server, and a grpc-go client in front of the proxy.
+func grpcFront(t *testing.T, rules string, server *grpc.Server) (*front, *grpc.ClientConn) {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	server, state := grpc.NewServer(), health.NewServer()
-	grpc_health_v1.RegisterHealthServer(server, state)
 	done := make(chan error)
 	go func() { done <- server.Serve(ln) }()
 	t.Cleanup(func() {
@@ -48,13 +44,20 @@ func grpcFront(t *testing.T) (*front, *grpc.Server, *health.Server, grpc_health_
 			t.Error(err)
 		}
 	})
-	f := start(t, &url.URL{Scheme: "http", Host: ln.Addr().String()}, time.Second, yaml(t, grpcRules), httplimit.ClientIP{})
+	f := start(t, &url.URL{Scheme: "http", Host: ln.Addr().String()}, time.Second, yaml(t, rules), httplimit.ClientIP{})
 	conn, err := grpc.NewClient("passthrough:///"+f.address, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = conn.Close() })
-	return f, server, state, grpc_health_v1.NewHealthClient(conn)
+	return f, conn
+}
+
+// healthy is a server that answers checks of health.
+func healthy() *grpc.Server {
+	server := grpc.NewServer()
+	grpc_health_v1.RegisterHealthServer(server, health.NewServer())
+	return server
 }
 
 func as(t *testing.T, pairs ...string) context.Context {
@@ -66,8 +69,8 @@ func as(t *testing.T, pairs ...string) context.Context {
 // TestGRPCUnary calls through the proxy until it is denied: the client sees
 // RESOURCE_EXHAUSTED, when to come back and which limit denied.
 func TestGRPCUnary(t *testing.T) {
-	_, _, _, client := grpcFront(t)
-	ctx := as(t, "x-who", "anna")
+	_, conn := grpcFront(t, grpcRules, healthy())
+	client, ctx := grpc_health_v1.NewHealthClient(conn), as(t, "x-who", "anna")
 	for range 2 {
 		answer, err := client.Check(ctx, &grpc_health_v1.HealthCheckRequest{})
 		if err != nil || answer.GetStatus() != grpc_health_v1.HealthCheckResponse_SERVING {
@@ -119,12 +122,8 @@ func TestGRPCLeavers(t *testing.T) {
 }
 
 func leaveCalls(t *testing.T, rules string) {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
 	answer := make(chan codes.Code)
-	server := grpc.NewServer(grpc.UnknownServiceHandler(func(_ any, s grpc.ServerStream) error {
+	f, conn := grpcFront(t, rules, grpc.NewServer(grpc.UnknownServiceHandler(func(_ any, s grpc.ServerStream) error {
 		if md, _ := metadata.FromIncomingContext(s.Context()); len(md.Get("x-silent")) > 0 {
 			<-s.Context().Done()
 			return status.Error(codes.Unauthenticated, "no")
@@ -132,15 +131,7 @@ func leaveCalls(t *testing.T, rules string) {
 		_ = s.RecvMsg(&grpc_health_v1.HealthCheckRequest{})
 		_ = s.SendHeader(nil)
 		return status.Error(<-answer, "")
-	}))
-	go func() { _ = server.Serve(ln) }() // it ends with Stop
-	t.Cleanup(server.Stop)
-	f := start(t, &url.URL{Scheme: "http", Host: ln.Addr().String()}, time.Second, yaml(t, rules), httplimit.ClientIP{})
-	conn, err := grpc.NewClient("passthrough:///"+f.address, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
+	})))
 	counts := func(want int64) {
 		t.Helper()
 		await.Until(t, fmt.Sprint(want, " count"), func() bool {
@@ -177,7 +168,9 @@ func leaveCalls(t *testing.T, rules string) {
 
 // TestGRPCAnswers looks at the codes of all other answers that the proxy gives itself.
 func TestGRPCAnswers(t *testing.T) {
-	f, server, _, client := grpcFront(t)
+	server := healthy()
+	f, conn := grpcFront(t, grpcRules, server)
+	client := grpc_health_v1.NewHealthClient(conn)
 	check := func(pairs ...string) codes.Code {
 		_, err := client.Check(as(t, pairs...), &grpc_health_v1.HealthCheckRequest{})
 		if _, ok := status.FromError(err); !ok {
@@ -207,157 +200,49 @@ func TestGRPCAnswers(t *testing.T) {
 	}
 }
 
-// TestGRPCStream keeps a stream open while the server sends, and ends it from
-// the client's side; opening one more than the rules allow is denied.
-func TestGRPCStream(t *testing.T) {
-	_, _, state, client := grpcFront(t)
-	ctx, end := context.WithCancel(as(t, "x-who", "anna"))
-	stream, err := client.Watch(ctx, &grpc_health_v1.HealthCheckRequest{Service: "s"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, want := range []grpc_health_v1.HealthCheckResponse_ServingStatus{
-		grpc_health_v1.HealthCheckResponse_SERVICE_UNKNOWN,
-		grpc_health_v1.HealthCheckResponse_SERVING,
-		grpc_health_v1.HealthCheckResponse_NOT_SERVING,
-	} {
-		if want != grpc_health_v1.HealthCheckResponse_SERVICE_UNKNOWN {
-			state.SetServingStatus("s", want)
-		}
-		if got, err := stream.Recv(); err != nil || got.GetStatus() != want {
-			t.Fatalf("%v (%v), want %v", got, err, want)
-		}
-	}
-	end()
-	if _, err := stream.Recv(); status.Code(err) != codes.Canceled {
-		t.Errorf("after the end: %v", err)
-	}
-	for _, want := range []codes.Code{codes.OK, codes.ResourceExhausted} {
-		ctx, end := context.WithCancel(as(t, "x-who", "anna"))
-		stream, err := client.Watch(ctx, &grpc_health_v1.HealthCheckRequest{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := stream.Recv(); status.Code(err) != want {
-			t.Errorf("%v, want %v", err, want)
-		}
-		end()
-	}
-}
-
-// TestGRPCBidirectional has both sides talk in turn over one call: what one
-// side says arrives while the other has not finished.
+// TestGRPCBidirectional has both sides talk in turn over one call: what one side says arrives while the
+// other has not finished. The server ends the call once the client has, or while it may still send.
 func TestGRPCBidirectional(t *testing.T) {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	server := grpc.NewServer(grpc.UnknownServiceHandler(func(_ any, s grpc.ServerStream) error {
+	_, conn := grpcFront(t, grpcRules, grpc.NewServer(grpc.UnknownServiceHandler(func(_ any, s grpc.ServerStream) error {
 		s.SetTrailer(metadata.Pairs("x-last", "word"))
 		for {
 			m := new(grpc_health_v1.HealthCheckRequest)
-			if err := s.RecvMsg(m); err != nil {
+			if err := s.RecvMsg(m); err != nil || m.GetService() == "end" {
 				return status.Error(codes.DataLoss, "50% of it: "+m.GetService())
 			}
 			if err := s.SendMsg(m); err != nil {
 				return err
 			}
 		}
-	}))
-	done := make(chan error)
-	go func() { done <- server.Serve(ln) }()
-	defer func() {
-		server.Stop()
-		<-done
-	}()
-	f := start(t, &url.URL{Scheme: "http", Host: ln.Addr().String()}, time.Second, yaml(t, grpcRules), httplimit.ClientIP{})
-	conn, err := grpc.NewClient("passthrough:///"+f.address, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	stream, err := conn.NewStream(as(t), &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, "/any.Service/Echo")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, word := range []string{"one", "two", "three"} {
-		if err := stream.SendMsg(&grpc_health_v1.HealthCheckRequest{Service: word}); err != nil {
+	})))
+	for _, ends := range []string{"", "end"} {
+		stream, err := conn.NewStream(as(t), &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, "/any.Service/Echo")
+		if err != nil {
 			t.Fatal(err)
 		}
-		got := new(grpc_health_v1.HealthCheckRequest)
-		if err := stream.RecvMsg(got); err != nil || got.GetService() != word {
-			t.Fatalf("%v (%v), want %s", got, err, word)
+		for _, word := range []string{"one", "two", "three"} {
+			if err := stream.SendMsg(&grpc_health_v1.HealthCheckRequest{Service: word}); err != nil {
+				t.Fatal(err)
+			}
+			got := new(grpc_health_v1.HealthCheckRequest)
+			if err := stream.RecvMsg(got); err != nil || got.GetService() != word {
+				t.Fatalf("%v (%v), want %s", got, err, word)
+			}
 		}
-	}
-	if err := stream.CloseSend(); err != nil {
-		t.Fatal(err)
-	}
-	err = stream.RecvMsg(new(grpc_health_v1.HealthCheckRequest))
-	if s := status.Convert(err); s.Code() != codes.DataLoss || s.Message() != "50% of it: " {
-		t.Errorf("the server's own status arrives as %v", err)
-	}
-	if got := stream.Trailer().Get("x-last"); len(got) != 1 || got[0] != "word" {
-		t.Errorf("trailer %q", got)
-	}
-}
-
-// TestHTTP2 speaks HTTP/2 in the clear, and is passed on over HTTP/1.1.
-func TestHTTP2(t *testing.T) {
-	var behind string
-	f := serve(t, func(_ http.ResponseWriter, r *http.Request) { behind = r.Proto }, time.Minute, "ip", "1/h")
-	protocols := new(http.Protocols)
-	protocols.SetUnencryptedHTTP2(true)
-	h2 := &http.Transport{Protocols: protocols}
-	defer h2.CloseIdleConnections()
-	f.client = &http.Client{Transport: h2}
-	for _, want := range []int{200, 429} {
-		if got := f.get(t, "/"); got.StatusCode != want || got.ProtoMajor != 2 {
-			t.Errorf("answered %d over %s, want %d over HTTP/2", got.StatusCode, got.Proto, want)
+		if ends == "" {
+			err = stream.CloseSend()
+		} else {
+			err = stream.SendMsg(&grpc_health_v1.HealthCheckRequest{Service: ends})
 		}
-	}
-	if behind != "HTTP/1.1" {
-		t.Errorf("asked over %s", behind)
-	}
-}
-
-// TestGRPCServerEnds: a stream that the server ends while its client may still send ends for the client.
-func TestGRPCServerEnds(t *testing.T) {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	server := grpc.NewServer(grpc.UnknownServiceHandler(func(_ any, s grpc.ServerStream) error {
-		m := new(grpc_health_v1.HealthCheckResponse)
-		if err := s.RecvMsg(m); err != nil {
-			return err
+		if err != nil {
+			t.Fatal(err)
 		}
-		if err := s.SendMsg(m); err != nil {
-			return err
+		err = stream.RecvMsg(new(grpc_health_v1.HealthCheckRequest))
+		if s := status.Convert(err); s.Code() != codes.DataLoss || s.Message() != "50% of it: "+ends {
+			t.Errorf("the server's own status arrives as %v", err)
 		}
-		return status.Error(codes.Unauthenticated, "no")
-	}))
-	go func() { _ = server.Serve(ln) }() // it ends with Stop
-	t.Cleanup(server.Stop)
-	f := start(t, &url.URL{Scheme: "http", Host: ln.Addr().String()}, time.Second, yaml(t, "rules: [{name: proxy, key: [], limits: 9/d}]"), httplimit.ClientIP{})
-	conn, err := grpc.NewClient("passthrough:///"+f.address, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	ctx, stop := context.WithTimeout(t.Context(), 30*time.Second)
-	defer stop()
-	s, err := conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, "/a.B/C")
-	if err != nil {
-		t.Fatal(err)
-	}
-	m := new(grpc_health_v1.HealthCheckResponse)
-	if err := s.SendMsg(m); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.RecvMsg(m); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.RecvMsg(m); status.Code(err) != codes.Unauthenticated {
-		t.Error(err)
+		if got := stream.Trailer().Get("x-last"); len(got) != 1 || got[0] != "word" {
+			t.Errorf("trailer %q", got)
+		}
 	}
 }

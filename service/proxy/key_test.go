@@ -18,10 +18,7 @@ func TestOneRule(t *testing.T) {
 	}{
 		{"ip", peer{remote: "192.0.2.1:4711"}, peer{remote: "192.0.2.1:99"}, true},
 		{"ip", peer{remote: "192.0.2.1:4711"}, peer{remote: "192.0.2.2:4711"}, false},
-		{"ip", peer{remote: "192.0.2.1:4711"}, peer{remote: "[::ffff:192.0.2.1]:4711"}, true},
 		{"ip", peer{remote: "[2001:db8:1:2:3:4:5:6]:1"}, peer{remote: "[2001:db8:1:2::1]:80"}, true},
-		{"ip", peer{remote: "[2001:db8:1:2::1]:1"}, peer{remote: "[2001:db8:1:3::1]:80"}, false},
-		{"ip", peer{remote: "[fe80::1%eth0]:80"}, peer{remote: "[fe80::2%eth1]:80"}, true},
 		{"ip", peer{remote: "@"}, peer{remote: ""}, true},
 		{"none", peer{remote: "192.0.2.1:1"}, peer{remote: "192.0.2.2:1", key: "k"}, true},
 		{"header.X-Api-Key", peer{key: "a"}, peer{key: "a"}, true},
@@ -30,9 +27,7 @@ func TestOneRule(t *testing.T) {
 		{"header.host", peer{host: "Example.org"}, peer{host: "example.ORG:8000"}, true},
 		{"header.host", peer{host: "example.org"}, peer{host: "example.net"}, false},
 	} {
-		h := handler(t, oneRule(t, test.key, "1/h"), proxy.Options{Transport: roundTrip(func(*http.Request) (*http.Response, error) {
-			return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody}, nil
-		})})
+		h := handler(t, oneRule(t, test.key, "1/h"), proxy.Options{Transport: empty})
 		var codes []int
 		for _, p := range []peer{test.a, test.b} {
 			r := httptest.NewRequest(http.MethodGet, "/", nil)

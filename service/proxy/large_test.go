@@ -71,27 +71,6 @@ func (zeros) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// TestEarlyAnswer has upstreams that answer without reading the body: the client gets this answer,
-// and the answers to its later requests.
-func TestEarlyAnswer(t *testing.T) {
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		http.Error(w, "too large", http.StatusRequestEntityTooLarge)
-	}))
-	defer server.Close()
-	f := start(t, mustURL(t, server.URL), 0, oneRule(t, "ip", "1000/s"), httplimit.ClientIP{})
-	for _, size := range []int{1, 10_000, 200_000} {
-		for range 5 {
-			request := fmt.Sprintf("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: %d\r\n\r\n%s", size, make([]byte, size))
-			if got := f.raw(t, request); got != "413" {
-				t.Errorf("a body of %d bytes: %q", size, got)
-			}
-		}
-	}
-	if got := f.get(t, "/"); got.StatusCode != http.StatusRequestEntityTooLarge {
-		t.Errorf("later: %d", got.StatusCode)
-	}
-}
-
 // TestEarlyAnswerEndsConnection has an upstream that answers before it has the body. What the client
 // sends after that belongs to the body, even if it looks like a request, and the connection ends with
 // the body.

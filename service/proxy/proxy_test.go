@@ -73,16 +73,18 @@ func (s *syncBuffer) String() string {
 	return s.b.String()
 }
 
-// serve puts a proxy in front of a handler; both end with the test.
-func serve(t *testing.T, behind http.HandlerFunc, drain time.Duration, key string, limits ...string) *front {
+// upstreamOf serves a handler until the test ends, and returns its URL.
+func upstreamOf(t testing.TB, behind http.HandlerFunc) *url.URL {
 	t.Helper()
 	server := httptest.NewServer(behind)
 	t.Cleanup(server.Close)
-	target, err := url.Parse(server.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return start(t, target, drain, oneRule(t, key, limits...), httplimit.ClientIP{})
+	return mustURL(t, server.URL)
+}
+
+// serve puts a proxy in front of a handler; both end with the test.
+func serve(t *testing.T, behind http.HandlerFunc, drain time.Duration, key string, limits ...string) *front {
+	t.Helper()
+	return start(t, upstreamOf(t, behind), drain, oneRule(t, key, limits...), httplimit.ClientIP{})
 }
 
 // start puts a proxy in front of a URL.
@@ -176,29 +178,10 @@ type roundTrip func(*http.Request) (*http.Response, error)
 
 func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// The first event arrives while the upstream has not sent the second.
-func TestStreams(t *testing.T) {
-	next := make(chan struct{})
-	f := serve(t, func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "text/event-stream")
-		for i := range 2 {
-			fmt.Fprintf(w, "data: %d\n\n", i)
-			_ = http.NewResponseController(w).Flush()
-			<-next
-		}
-	}, time.Minute, "ip", "10/s")
-	lines := bufio.NewReader(f.get(t, "/").Body)
-	for i := range 2 {
-		line, err := lines.ReadString('\n')
-		if err != nil || line != fmt.Sprintf("data: %d\n", i) {
-			t.Errorf("read %q (%v)", line, err)
-		}
-		if _, err := lines.ReadString('\n'); err != nil {
-			t.Error(err)
-		}
-		next <- struct{}{}
-	}
-}
+// empty is an upstream that answers 200, and nothing more.
+var empty = roundTrip(func(*http.Request) (*http.Response, error) {
+	return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody}, nil
+})
 
 // echo upgrades a connection and sends back what it is sent.
 func echo(w http.ResponseWriter, r *http.Request) {
@@ -216,7 +199,7 @@ func echo(w http.ResponseWriter, r *http.Request) {
 }
 
 // upgrade opens an upgraded connection through the proxy.
-func (f *front) upgrade(t *testing.T) (net.Conn, *bufio.Reader, int) {
+func (f *front) upgrade(t *testing.T) (net.Conn, *bufio.Reader, *http.Response) {
 	t.Helper()
 	conn, err := net.Dial("tcp", f.address)
 	if err != nil {
@@ -229,25 +212,10 @@ func (f *front) upgrade(t *testing.T) (net.Conn, *bufio.Reader, int) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return conn, r, answer.StatusCode
-}
-
-func TestUpgrades(t *testing.T) {
-	f := serve(t, echo, time.Minute, "ip", "1/h")
-	conn, r, status := f.upgrade(t)
-	if status != http.StatusSwitchingProtocols {
-		t.Fatalf("answered %d", status)
+	if answer.StatusCode != http.StatusSwitchingProtocols {
+		t.Fatal(answer.Status)
 	}
-	for i := range 3 {
-		fmt.Fprintf(conn, "line %d\n", i)
-		if got, err := r.ReadString('\n'); err != nil || got != fmt.Sprintf("line %d\n", i) {
-			t.Errorf("read %q (%v)", got, err)
-		}
-	}
-	_ = conn.Close() // the client reads no more
-	if _, _, status := f.upgrade(t); status != http.StatusTooManyRequests {
-		t.Errorf("a second upgrade is answered %d, want 429", status)
-	}
+	return conn, r, answer
 }
 
 // After a stop, an upgraded connection has as much time as requests in flight. Then it is closed.
@@ -340,29 +308,6 @@ func (f *front) untilDeaf() {
 		}
 		_ = conn.Close() // it was too early
 	}
-}
-
-func TestStopIsBounded(t *testing.T) {
-	arrived, gone := make(chan struct{}), make(chan struct{})
-	f := serve(t, func(_ http.ResponseWriter, r *http.Request) {
-		close(arrived)
-		<-r.Context().Done()
-		close(gone)
-	}, time.Millisecond, "ip", "10/s")
-	failed := make(chan struct{})
-	go func() {
-		defer close(failed)
-		if answer, err := f.client.Get("http://" + f.address); err == nil {
-			_ = answer.Body.Close() // it was cut after all
-		}
-	}()
-	<-arrived
-	f.stop()
-	if err := <-f.served; err == nil {
-		t.Error("Serve says that all requests had finished")
-	}
-	<-gone
-	<-failed
 }
 
 // A client that hangs up while its request with a body queues is noticed, and

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/http/httptest"
 	"net/http/httptrace"
 	"net/textproto"
 	"net/url"
@@ -85,16 +84,15 @@ func TestRelay(t *testing.T) {
 // the whole list invalid, are left out, but not where the proxy has none itself. What the proxy says
 // remains is what remains after the answer is settled.
 func TestRelayLists(t *testing.T) {
-	behind := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	behind := upstreamOf(t, func(w http.ResponseWriter, r *http.Request) {
 		for _, line := range r.URL.Query()["line"] {
 			w.Header().Add("RateLimit", line)
 			w.Header().Add("RateLimit-Policy", line)
 		}
 		w.Header().Set("RateLimit-Limit", "7")
 		w.WriteHeader(http.StatusTooManyRequests)
-	}))
-	t.Cleanup(behind.Close)
-	f := start(t, mustURL(t, behind.URL), time.Minute, yaml(t, "rules: [{name: p, match: {path: /limited}, key: [], limits: 100/h}, {name: c, match: {path: /counted}, key: [], limits: 100/h, count: {status: [401]}}]"), httplimit.ClientIP{})
+	})
+	f := start(t, behind, time.Minute, yaml(t, "rules: [{name: p, match: {path: /limited}, key: [], limits: 100/h}, {name: c, match: {path: /counted}, key: [], limits: 100/h, count: {status: [401]}}]"), httplimit.ClientIP{})
 	for _, test := range []struct {
 		lines []string
 		list  bool

@@ -207,17 +207,20 @@ type errReader struct{}
 
 func (errReader) Read([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }
 
-// TestReservationsUpgraded: a connection that has changed its protocol holds what its body settles, and
-// nothing that its status has.
+// TestReservationsUpgraded: a connection that has changed its protocol passes what is sent, says nothing of
+// its cost, and holds what its body settles, but nothing that its status has.
 func TestReservationsUpgraded(t *testing.T) {
-	behind := httptest.NewServer(http.HandlerFunc(echo))
-	defer behind.Close()
-	rules := counting(3, "") + "  - {name: b, key: [], limits: 100000/s, cost: {response: bytes, reserve: 1}}\n"
-	f := start(t, mustURL(t, behind.URL), time.Second, yaml(t, rules), httplimit.ClientIP{})
-	conn, _, status := f.upgrade(t)
-	if n := f.Reserved(); status != http.StatusSwitchingProtocols || n != 1 {
-		t.Errorf("%d: %d reservations", status, n)
+	rules := counting(3, "") + strings.TrimPrefix(usageRules, "\nrules:\n")
+	f := start(t, upstreamOf(t, echo), time.Second, yaml(t, rules), httplimit.ClientIP{})
+	conn, r, _ := f.upgrade(t)
+	if n := f.Reserved(); n != 1 {
+		t.Errorf("%d reservations", n)
+	}
+	_, _ = io.WriteString(conn, "{\"usage\":{\"total_tokens\":7}}\n")
+	if line, err := r.ReadString('\n'); err != nil || !strings.HasPrefix(line, "{") {
+		t.Errorf("read %q (%v)", line, err)
 	}
 	_ = conn.Close() // this is the point
 	await.Until(t, "nothing is reserved", func() bool { return f.Reserved() == 0 })
+	settled(t, f, "", 100)
 }

@@ -2,14 +2,13 @@ package proxy_test
 
 import (
 	"bufio"
+	"cmp"
 	"compress/gzip"
 	"context"
 	"encoding/json"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
-	"net/http/httptest"
 	"net/url"
 	"os"
 	"slices"
@@ -63,19 +62,12 @@ func settled(t testing.TB, f *front, customer string, want int64) {
 func TestResponseUsage(t *testing.T) {
 	const last = "data: {\"choices\":[],\"usage\":{\"prompt_tokens\":3,\"completion_tokens\":4,\"total_tokens\":7}}\n\ndata: [DONE]\n\n"
 	gone := make(chan struct{})
-	behind := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	behind := upstreamOf(t, func(w http.ResponseWriter, r *http.Request) {
 		send := func(text string) {
 			_, _ = io.WriteString(w, text)
 			w.(http.Flusher).Flush()
 		}
 		switch r.URL.Path {
-		case "/json":
-			send(`{"usage":{"total_tokens":7}}`)
-		case "/bytewise":
-			w.Header().Set("Content-Type", "text/event-stream")
-			for i := range len(last) {
-				send(last[i : i+1])
-			}
 		case "/gzip": // whatever it was asked for
 			w.Header().Set("Content-Encoding", "gzip")
 			z := gzip.NewWriter(w)
@@ -95,19 +87,12 @@ func TestResponseUsage(t *testing.T) {
 			<-r.Context().Done()
 			close(gone)
 		}
-	}))
-	t.Cleanup(behind.Close)
-	target, err := url.Parse(behind.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	f := start(t, target, time.Minute, yaml(t, usageRules), httplimit.ClientIP{})
+	})
+	f := start(t, behind, time.Minute, yaml(t, usageRules), httplimit.ClientIP{})
 	for path, want := range map[string]struct {
 		body string
 		used int64
 	}{
-		"/json":       {`{"usage":{"total_tokens":7}}`, 7},
-		"/bytewise":   {last, 7},
 		"/gzip":       {last, 100},
 		"/negotiated": {last, 7},
 		"/broken":     {"data: {\"usage\":null}\n\n", 100},
@@ -140,14 +125,14 @@ func TestResponseUsage(t *testing.T) {
 func TestResponseOfLength(t *testing.T) {
 	for _, rule := range []string{usageRules, strings.Replace(usageRules, "    limits: [\"100 ", "    finish: 1s\n    limits: [5 in flight, \"100 ", 1)} {
 		answer := `{"usage":{"total_tokens":7},"text":"` + strings.Repeat("x", 8<<10) + `"}`
-		f := start(t, mustURL(t, "http://127.0.0.1:1"), time.Second, yaml(t, rule), httplimit.ClientIP{}, proxy.Options{Transport: answering(func(r *http.Request) *http.Response {
+		f := start(t, mustURL(t, "http://127.0.0.1:1"), time.Second, yaml(t, rule), httplimit.ClientIP{}, proxy.Options{Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
 			body, rest := io.Pipe()
 			go func() {
 				_, _ = io.WriteString(rest, answer)
 				<-r.Context().Done()
 				_ = rest.CloseWithError(r.Context().Err())
 			}()
-			return &http.Response{StatusCode: 200, Header: http.Header{"Content-Length": {fmt.Sprint(len(answer))}}, ContentLength: int64(len(answer)), Body: body}
+			return &http.Response{StatusCode: 200, Header: http.Header{"Content-Length": {fmt.Sprint(len(answer))}}, ContentLength: int64(len(answer)), Body: body}, nil
 		})})
 		r, err := http.NewRequest(http.MethodGet, "http://"+f.address, nil)
 		if err != nil {
@@ -186,30 +171,9 @@ func TestResponseUnanswered(t *testing.T) {
 	}
 }
 
-// TestResponseUpgraded: an upgraded connection passes, and says nothing of its cost.
-func TestResponseUpgraded(t *testing.T) {
-	behind := httptest.NewServer(http.HandlerFunc(echo))
-	t.Cleanup(behind.Close)
-	target, err := url.Parse(behind.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	f := start(t, target, time.Minute, yaml(t, usageRules), httplimit.ClientIP{})
-	conn, r, status := f.upgrade(t)
-	if status != http.StatusSwitchingProtocols {
-		t.Fatalf("answered %d", status)
-	}
-	_, _ = io.WriteString(conn, "{\"usage\":{\"total_tokens\":7}}\n")
-	if line, err := r.ReadString('\n'); err != nil || !strings.HasPrefix(line, "{") {
-		t.Errorf("read %q (%v)", line, err)
-	}
-	_ = conn.Close() // the client reads no more
-	settled(t, f, "", 100)
-}
-
 // TestUpgradeSettles: what the header of a 101 says is charged at once, and arrives once.
 func TestUpgradeSettles(t *testing.T) {
-	behind := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	behind := upstreamOf(t, func(w http.ResponseWriter, r *http.Request) {
 		conn, rw, err := http.NewResponseController(w).Hijack()
 		if err != nil {
 			return
@@ -217,25 +181,11 @@ func TestUpgradeSettles(t *testing.T) {
 		defer conn.Close()
 		fmt.Fprint(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nX-Cost: 23\r\nX-Two: a\r\nX-Two: b\r\n\r\n")
 		_, _ = io.Copy(conn, rw)
-	}))
-	t.Cleanup(behind.Close)
-	target, err := url.Parse(behind.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	f := start(t, target, time.Minute, yaml(t, `{"rules":[{"name":"a","key":["ip"],"limits":["1000/h fixed_window"],"cost":{"response":"header.x-cost","reserve":10}}]}`), httplimit.ClientIP{})
-	conn, err := net.Dial("tcp", f.address)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	fmt.Fprintf(conn, "GET / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
-	answer, err := http.ReadResponse(bufio.NewReader(conn), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	})
+	f := start(t, behind, time.Minute, yaml(t, `{"rules":[{"name":"a","key":["ip"],"limits":["1000/h fixed_window"],"cost":{"response":"header.x-cost","reserve":10}}]}`), httplimit.ClientIP{})
+	_, _, answer := f.upgrade(t)
 	h := answer.Header
-	if answer.StatusCode != 101 || len(h["X-Cost"]) != 1 || !slices.Equal(h["X-Two"], []string{"a", "b"}) || h.Get("Upgrade") != "websocket" || len(h["Upgrade"]) != 1 || !strings.Contains(h.Get("RateLimit"), ";r=977") {
+	if len(h["X-Cost"]) != 1 || !slices.Equal(h["X-Two"], []string{"a", "b"}) || h.Get("Upgrade") != "websocket" || len(h["Upgrade"]) != 1 || !strings.Contains(h.Get("RateLimit"), ";r=977") {
 		t.Errorf("%s: %v", answer.Status, h)
 	}
 	if used := usageOf(t, f, "a", ""); used != 23 {
@@ -255,13 +205,8 @@ func TestBudgets(t *testing.T) {
 	if !found {
 		t.Fatal("no rules in the document")
 	}
-	behind := httptest.NewServer(http.HandlerFunc(models))
-	t.Cleanup(behind.Close)
-	target, err := url.Parse(behind.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	f := start(t, target, time.Minute, yaml(t, rules), httplimit.ClientIP{})
+	behind := upstreamOf(t, models)
+	f := start(t, behind, time.Minute, yaml(t, rules), httplimit.ClientIP{})
 	for _, c := range []struct {
 		rule, customer, path, body string
 		status                     int
@@ -275,8 +220,8 @@ func TestBudgets(t *testing.T) {
 		{"openai", "other", "/v1/chat/completions", `{"model":"none","max_tokens":300}`, 400, -1},
 		{"openai", "aside", "/v1/audio/speech", `{"model":"small"}`, 403, -1},
 		{"openai", "greedy", "/v1/chat/completions", `{"model":"small","max_tokens":1000000}`, 200, 21},
-		{"anthropic", "plain", "/v1/messages", `{"model":"small","max_tokens":500}`, 200, 40},
-		{"anthropic", "stream", "/v1/messages", `{"model":"large","max_tokens":500,"stream":true}`, 200, 400},
+		{"anthropic", "plain", "/v1/messages", `{"model":"small","max_tokens":500}`, 200, 21},
+		{"anthropic", "stream", "/v1/messages", `{"model":"large","max_tokens":500,"stream":true}`, 200, 210},
 		{"anthropic", "nameless", "/v1/messages", `{"max_tokens":500}`, 400, -1},
 	} {
 		for _, plan := range []string{"free", "globex"} {
@@ -317,58 +262,22 @@ func budget(t *testing.T, f *front, rule string, of policy.Map, want int64) {
 	})
 }
 
-// models answers with the events that OpenAI and Anthropic document.
+// models answers as OpenAI and Anthropic do, with twelve tokens.
 func models(w http.ResponseWriter, r *http.Request) {
 	var asked struct {
-		Model         string
 		Stream        bool
 		StreamOptions struct {
 			IncludeUsage bool `json:"include_usage"`
 		} `json:"stream_options"`
 	}
-	if err := json.NewDecoder(r.Body).Decode(&asked); err != nil || asked.Model == "none" {
-		w.WriteHeader(http.StatusNotFound)
-		_, _ = io.WriteString(w, `{"error":{"message":"no such model","type":"invalid_request_error"}}`)
-		return
+	_ = json.NewDecoder(r.Body).Decode(&asked)
+	form := map[string]string{"/v1/messages": "messages"}[r.URL.Path]
+	form = cmp.Or(form, "chat")
+	if asked.Stream {
+		form += " stream"
+		w.Header().Set("Content-Type", "text/event-stream")
 	}
-	openai := r.URL.Path != "/v1/messages"
-	switch {
-	case !asked.Stream && openai:
-		_, _ = io.WriteString(w, `{"id":"chatcmpl-1","object":"chat.completion","choices":[{"index":0,"message":{"role":"assistant","content":"Hello!"},"finish_reason":"stop"}],"usage":{"prompt_tokens":9,"completion_tokens":12,"total_tokens":21}}`)
-		return
-	case !asked.Stream:
-		_, _ = io.WriteString(w, `{"id":"msg_1","type":"message","role":"assistant","content":[{"type":"text","text":"Hello!"}],"stop_reason":"end_turn","usage":{"input_tokens":25,"cache_creation_input_tokens":0,"cache_read_input_tokens":1000,"output_tokens":15}}`)
-		return
-	}
-	w.Header().Set("Content-Type", "text/event-stream")
-	send := func(name, data string) {
-		if name != "" {
-			_, _ = io.WriteString(w, "event: "+name+"\n")
-		}
-		_, _ = io.WriteString(w, "data: "+data+"\n\n")
-		w.(http.Flusher).Flush()
-	}
-	if openai {
-		usage := ""
-		if asked.StreamOptions.IncludeUsage {
-			usage = `,"usage":null`
-		}
-		send("", `{"id":"chatcmpl-1","object":"chat.completion.chunk","choices":[{"index":0,"delta":{"role":"assistant","content":""},"finish_reason":null}]`+usage+`}`)
-		send("", `{"id":"chatcmpl-1","object":"chat.completion.chunk","choices":[{"index":0,"delta":{"content":"Hello"},"finish_reason":null}]`+usage+`}`)
-		send("", `{"id":"chatcmpl-1","object":"chat.completion.chunk","choices":[{"index":0,"delta":{},"finish_reason":"stop"}]`+usage+`}`)
-		if usage != "" {
-			send("", `{"id":"chatcmpl-1","object":"chat.completion.chunk","choices":[],"usage":{"prompt_tokens":9,"completion_tokens":12,"total_tokens":21}}`)
-		}
-		send("", "[DONE]")
-		return
-	}
-	send("message_start", `{"type":"message_start","message":{"id":"msg_1","type":"message","role":"assistant","content":[],"stop_reason":null,"usage":{"input_tokens":25,"cache_creation_input_tokens":0,"cache_read_input_tokens":1000,"output_tokens":1}}}`)
-	send("content_block_start", `{"type":"content_block_start","index":0,"content_block":{"type":"text","text":""}}`)
-	send("ping", `{"type":"ping"}`)
-	send("content_block_delta", `{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"Hello"}}`)
-	send("content_block_stop", `{"type":"content_block_stop","index":0}`)
-	send("message_delta", `{"type":"message_delta","delta":{"stop_reason":"end_turn","stop_sequence":null},"usage":{"output_tokens":15}}`)
-	send("message_stop", `{"type":"message_stop"}`)
+	deliver(w, w.(http.Flusher).Flush, tell(form, 12, asked.StreamOptions.IncludeUsage || !shapes[form].asked, true), 0)
 }
 
 // TestAnswerBreaksOff: what has come of an answer that breaks off at once reaches the client.

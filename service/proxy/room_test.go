@@ -3,22 +3,18 @@ package proxy_test
 import (
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
 	"os"
-	"runtime"
 	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/stint-dev/stint/httplimit"
-	"github.com/stint-dev/stint/internal/testkit/await"
 
 	"github.com/stint-dev/stint/service/observe"
 	"github.com/stint-dev/stint/service/proxy"
@@ -198,52 +194,6 @@ func TestLineBesideOthers(t *testing.T) {
 			close(r.goOn)
 			r.want(http.StatusOK, most+4+1)
 		})
-	}
-}
-
-// TestGoneFromLine: if its client leaves, a request that waits for room in flight leaves the line,
-// whatever its body, and is not sent.
-func TestGoneFromLine(t *testing.T) {
-	if runtime.GOOS != "linux" {
-		t.Skip("the system does not say that a client has gone whose body is not read")
-	}
-	var behind atomic.Int64
-	goOn := make(chan struct{})
-	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
-		behind.Add(1)
-		<-goOn
-	}))
-	defer server.Close()
-	f := start(t, mustURL(t, server.URL), 0, yaml(t, "rules: [{name: a, key: [], limits: 1 in flight, wait: 1h}]"), httplimit.ClientIP{})
-	var first sync.WaitGroup
-	first.Go(func() { f.get(t, "/") })
-	await.Until(t, "one is behind", func() bool { return behind.Load() == 1 })
-	var conns []net.Conn
-	for i := range 40 {
-		conn, err := net.Dial("tcp", f.address)
-		if err != nil {
-			t.Fatal(err)
-		}
-		conns = append(conns, conn)
-		body := []string{
-			"Content-Length: 4\r\n\r\nbody", "Content-Length: 100000\r\n\r\nbody",
-			"Transfer-Encoding: chunked\r\n\r\n4\r\nbody\r\n0\r\n\r\n", "Expect: 100-continue\r\nContent-Length: 4\r\n\r\n",
-		}[i%4]
-		fmt.Fprint(conn, "POST / HTTP/1.1\r\nHost: x\r\n"+body)
-	}
-	waiting := func(n float64) {
-		t.Helper()
-		await.Until(t, fmt.Sprint(n, " wait"), func() bool { return gauge(t, f.observer, "stint_proxy_waiting") == n })
-	}
-	waiting(40)
-	for _, conn := range conns {
-		_ = conn.Close() // this is the point
-	}
-	waiting(0)
-	close(goOn)
-	first.Wait()
-	if f.get(t, "/"); behind.Load() != 2 {
-		t.Errorf("%d requests were sent, want 2", behind.Load())
 	}
 }
 

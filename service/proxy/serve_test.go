@@ -29,20 +29,9 @@ func TestTLS(t *testing.T) {
 	own := behind.Client().Transport.(*http.Transport).Clone()
 	own.ForceAttemptHTTP2 = true
 	defer own.CloseIdleConnections()
-	h := handler(t, oneRule(t, "ip", "1/h"), proxy.Options{Upstream: target, UpstreamHost: true, Transport: own})
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, stop := context.WithCancel(t.Context())
-	served := make(chan error)
-	go func() {
-		served <- proxy.Serve(ctx, ln, h, proxy.ServeOptions{
-			Drain: time.Minute, Log: slog.New(slog.DiscardHandler),
-			TLS: &tls.Config{Certificates: behind.TLS.Certificates},
-		})
-	}()
-	answer, err := (&http.Client{Transport: own}).Get("https://" + ln.Addr().String())
+	f := startServing(t, oneRule(t, "ip", "1/h"), proxy.Options{Upstream: target, UpstreamHost: true, Transport: own},
+		proxy.ServeOptions{Drain: time.Minute, TLS: &tls.Config{Certificates: behind.TLS.Certificates}})
+	answer, err := (&http.Client{Transport: own}).Get("https://" + f.address)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -52,10 +41,6 @@ func TestTLS(t *testing.T) {
 	}
 	if got := <-proto; got != "https" {
 		t.Errorf("X-Forwarded-Proto: %s", got)
-	}
-	stop()
-	if err := <-served; err != nil {
-		t.Error(err)
 	}
 }
 

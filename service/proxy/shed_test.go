@@ -23,63 +23,39 @@ import (
 // TestInFlight sends more requests than may wait for the upstream: the others are refused at once, and
 // not charged.
 func TestInFlight(t *testing.T) {
-	var arrived sync.WaitGroup
-	arrived.Add(2)
-	finish := make(chan struct{})
-	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
-		arrived.Done()
-		<-finish
-	}))
-	defer server.Close()
-	f := start(t, mustURL(t, server.URL), 0, oneRule(t, "ip", "3/h"), httplimit.ClientIP{}, proxy.Options{MaxInFlight: 2, MaxInFlightPerAddress: 2})
-	done := make(chan int)
-	for range 2 {
-		go func() {
-			answer, err := f.client.Get("http://" + f.address)
-			if err != nil {
-				done <- 0
-				return
-			}
-			_ = answer.Body.Close() // it is empty
-			done <- answer.StatusCode
-		}()
-	}
-	arrived.Wait()
-	for range 5 {
-		if got := f.get(t, "/"); got.StatusCode != http.StatusServiceUnavailable || got.Header.Get("Retry-After") != "1" {
-			t.Errorf("beyond the bound: %d, Retry-After %q", got.StatusCode, got.Header.Get("Retry-After"))
+	synctest.Test(t, func(t *testing.T) {
+		r := newRoom(t, "rules: [{name: a, key: [ip], limits: 3/h}]", proxy.Options{MaxInFlight: 2, MaxInFlightPerAddress: 2})
+		for range 7 {
+			_ = r.post("192.0.2.1:1", "/slow").Close()
+			synctest.Wait()
 		}
-	}
-	if f.Shed() != 5 {
-		t.Errorf("%d refused at once", f.Shed())
-	}
-	arrived.Add(1)
-	close(finish)
-	for range 2 {
-		if got := <-done; got != http.StatusOK {
-			t.Errorf("within the bound: %d", got)
+		r.want(http.StatusServiceUnavailable, 5)
+		if got := asked(t.Context(), r.h, "192.0.2.1:1", "/"); got.Header().Get("Retry-After") != "1" || r.h.(*proxy.Handler).Shed() != 6 {
+			t.Errorf("beyond the bound: %d, %v", got.Code, got.Header())
 		}
-	}
-	for _, want := range []int{http.StatusOK, http.StatusTooManyRequests} { // three in all were charged
-		if got := f.get(t, "/"); got.StatusCode != want {
-			t.Errorf("later: %d, want %d", got.StatusCode, want)
+		close(r.goOn)
+		r.want(http.StatusOK, 2)
+		for range 2 { // three in all were charged
+			_ = r.post("192.0.2.1:1", "/").Close()
+			synctest.Wait()
 		}
-	}
+		r.want(http.StatusOK, 3)
+		r.want(http.StatusTooManyRequests, 1)
+	})
 }
 
 // TestInFlightShare has four addresses send more than their shares of requests that the upstream does
 // not answer: other addresses pass, and a trusted proxy may have all.
 func TestInFlightShare(t *testing.T) {
 	arrived, finish := make(chan bool, 64), make(chan struct{})
-	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+	server := upstreamOf(t, func(_ http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/hang" {
 			arrived <- true
 			<-finish
 		}
-	}))
-	defer server.Close()
+	})
 	client := httplimit.ClientIP{Trusted: []netip.Prefix{netip.MustParsePrefix("127.0.0.3/32")}}
-	h := handler(t, oneRule(t, "ip", "1000000/h"), proxy.Options{Upstream: mustURL(t, server.URL), Client: client, MaxInFlight: 16})
+	h := handler(t, oneRule(t, "ip", "1000000/h"), proxy.Options{Upstream: server, Client: client, MaxInFlight: 16})
 	ask := func(path, peer string) int {
 		r := httptest.NewRequest(http.MethodGet, path, nil)
 		r.RemoteAddr = peer

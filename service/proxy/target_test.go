@@ -20,11 +20,10 @@ import (
 // behind is an upstream that answers with the request that it got.
 func behind(t *testing.T) (target *url.URL) {
 	t.Helper()
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	server := upstreamOf(t, func(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprintf(w, "%s %s %s", r.Method, r.Host, r.RequestURI)
-	}))
-	t.Cleanup(server.Close)
-	return mustURL(t, server.URL)
+	})
+	return server
 }
 
 func mustURL(t testing.TB, text string) *url.URL {

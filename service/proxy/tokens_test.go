@@ -9,8 +9,6 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/http"
-	"net/http/httptest"
-	"net/url"
 	"regexp"
 	"slices"
 	"strings"
@@ -51,19 +49,14 @@ func TestTokens(t *testing.T) {
 	if testing.Short() {
 		histories = 240
 	}
-	behind := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	behind := upstreamOf(t, func(w http.ResponseWriter, r *http.Request) {
 		s, way := answers(r)
 		w.Header().Set("Content-Type", "text/event-stream")
 		deliver(w, w.(http.Flusher).Flush, s, way)
-	}))
-	t.Cleanup(behind.Close)
-	target, err := url.Parse(behind.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
+	})
 	seed := rand.Uint64()
 	for form, is := range shapes {
-		f := start(t, target, time.Minute, yaml(t, fmt.Sprintf(tokenRules, is.dialect, int(1e9), is.dialect, false)), httplimit.ClientIP{})
+		f := start(t, behind, time.Minute, yaml(t, fmt.Sprintf(tokenRules, is.dialect, int(1e9), is.dialect, false)), httplimit.ClientIP{})
 		var all sync.WaitGroup
 		bounds := make([][2]int64, histories/len(shapes))
 		turn := make(chan struct{}, 8)
