@@ -42,10 +42,7 @@ func TestAll(t *testing.T) {
 		for i, key := range []httplimit.Key{everybody, httplimit.HeaderKey("X-User")} {
 			pairs = append(pairs, httplimit.Pair{Limiter: limiter(t, store, texts[i]), Key: key})
 		}
-		g, err := httplimit.NewAll(o, pairs...)
-		if err != nil {
-			t.Fatal(err)
-		}
+		g := sound(t)(httplimit.NewAll(o, pairs...))
 		return g(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if r.Header.Get("X-User") == "fails" {
 				w.WriteHeader(401)
@@ -106,14 +103,8 @@ func TestSettle(t *testing.T) {
 	}, OnError: func(_ *http.Request, err error) { t.Error(err) }}
 	store := memstore.New(memstore.Options{Now: func() int64 { return int64(time.Hour) }})
 	l := limiter(t, store, "5/h")
-	several, err := httplimit.NewAll(o, httplimit.Pair{Limiter: l, Key: everybody}, httplimit.Pair{Limiter: limiter(t, store, "99/min"), Key: everybody})
-	if err != nil {
-		t.Fatal(err)
-	}
-	alone, err := httplimit.New(l, everybody, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	several := sound(t)(httplimit.NewAll(o, httplimit.Pair{Limiter: l, Key: everybody}, httplimit.Pair{Limiter: limiter(t, store, "99/min"), Key: everybody}))
+	alone := sound(t)(httplimit.New(l, everybody, o))
 	for name, g := range map[string]func(http.Handler) http.Handler{"New": alone, "NewAll": several} {
 		for i, c := range []struct {
 			path string

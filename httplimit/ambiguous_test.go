@@ -21,10 +21,7 @@ const looksAt = `{"rules": [{"name": "a", "key": ["header.x-api-key", "cookie.se
 func TestAmbiguous(t *testing.T) {
 	rules := made.Rules(t, looksAt)
 	p := made.Policy(t, memstore.New(memstore.Options{}), rules, policy.Options{})
-	guard, err := httplimit.NewPolicy(p, httplimit.ClientIP{}, httplimit.Options{Dialect: httplimit.NoFields})
-	if err != nil {
-		t.Fatal(err)
-	}
+	guard := sound(t)(httplimit.NewPolicy(p, httplimit.ClientIP{}, httplimit.Options{Dialect: httplimit.NoFields}))
 	h := guard(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	for _, test := range []struct {
 		header []string
@@ -333,10 +330,7 @@ func TestServeMux(t *testing.T) {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/login", func(http.ResponseWriter, *http.Request) {})
 	mux.HandleFunc("/files/", func(http.ResponseWriter, *http.Request) {})
-	guard, err := httplimit.NewPolicy(policyOf(t, memstore.New(memstore.Options{}), `{"rules": [{"name": "login", "match": {"path": "/login"}, "key": [], "limits": "2/h"}]}`), httplimit.ClientIP{}, httplimit.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	guard := sound(t)(httplimit.NewPolicy(policyOf(t, memstore.New(memstore.Options{}), `{"rules": [{"name": "login", "match": {"path": "/login"}, "key": [], "limits": "2/h"}]}`), httplimit.ClientIP{}, httplimit.Options{}))
 	h := guard(mux)
 	for _, test := range []struct {
 		method, path string

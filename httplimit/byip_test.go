@@ -3,40 +3,29 @@ package httplimit_test
 import (
 	"bytes"
 	"log/slog"
-	"net/http"
 	"strings"
 	"testing"
 
 	"github.com/stint-dev/stint/httplimit"
 )
 
+// TestByIP: a listener whose clients have no address is warned of, once.
 func TestByIP(t *testing.T) {
-	h := httplimit.ByIP("site", "2/min", "1k/h")(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {}))
-	for i, want := range []int{200, 200, 429} {
-		w := serve(h, "/")
-		if w.Code != want {
-			t.Errorf("request %d: %d, want %d", i+1, w.Code, want)
-		}
-		if got := w.Header().Get("Ratelimit-Policy"); !strings.Contains(got, `;q=2;w=60, `) {
-			t.Errorf("RateLimit-Policy: %s", got)
-		}
-	}
-}
-
-// TestByIPUnix: a listener whose clients have no address is warned of, once.
-func TestByIPUnix(t *testing.T) {
 	var log bytes.Buffer
 	was := slog.Default()
 	slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
 	defer slog.SetDefault(was)
-	h := httplimit.ByIP("site", "2/min")(status)
-	for i, want := range []int{200, 200, 429} {
-		if rec := recorded(h, request("@")); rec.Code != want {
-			t.Errorf("request %d: %d, want %d", i+1, rec.Code, want)
+	for peer, warnings := range map[string]int{"192.0.2.1:1": 0, "@": 1} {
+		log.Reset()
+		h := httplimit.ByIP("site", "2/min", "1k/h")(status)
+		for i, want := range []int{200, 200, 429} {
+			if w := recorded(h, request(peer)); w.Code != want || !strings.Contains(w.Header().Get("Ratelimit-Policy"), `;q=2;w=60, `) {
+				t.Errorf("%s, request %d: %d, want %d; %v", peer, i+1, w.Code, want, w.Header())
+			}
 		}
-	}
-	if n := strings.Count(log.String(), "TrustUnix"); n != 1 {
-		t.Errorf("%d warnings: %s", n, &log)
+		if n := strings.Count(log.String(), "TrustUnix"); n != warnings {
+			t.Errorf("%s: %d warnings: %s", peer, n, &log)
+		}
 	}
 }
 

@@ -16,10 +16,7 @@ import (
 // TestConnect reads a denial as the specifications of Connect and gRPC-Web say: it is
 // resource_exhausted, and not the unavailable that clients make of a bare 429.
 func TestConnect(t *testing.T) {
-	guard, err := httplimit.New(limiter(t, nil, "1/h"), func(*http.Request) (string, bool) { return "", true }, httplimit.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	guard := sound(t)(httplimit.New(limiter(t, nil, "1/h"), func(*http.Request) (string, bool) { return "", true }, httplimit.Options{}))
 	handler := guard(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	ask := func(method, target string, headers ...string) *httptest.ResponseRecorder {
 		return recorded(handler, requestOf(method, target, "192.0.2.1:1", headers...))
@@ -68,6 +65,7 @@ func TestConnect(t *testing.T) {
 		w := ask("POST", "/a.B/C", "Content-Type: "+kind)
 		body := w.Body.Bytes()
 		if strings.Contains(kind, "text") {
+			var err error
 			if body, err = base64.StdEncoding.DecodeString(string(body)); err != nil {
 				t.Fatal(err)
 			}

@@ -41,13 +41,20 @@ func limiter(t testing.TB, store stint.Store, texts ...string) *stint.Limiter {
 	return l
 }
 
+// sound takes a guard that must be made without an error.
+func sound(t testing.TB) func(g func(http.Handler) http.Handler, err error) func(http.Handler) http.Handler {
+	return func(g func(http.Handler) http.Handler, err error) func(http.Handler) http.Handler {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return g
+	}
+}
+
 func guard(t testing.TB, l *stint.Limiter, o httplimit.Options) func(http.Handler) http.Handler {
 	t.Helper()
-	g, err := httplimit.New(l, httplimit.IPKey(httplimit.ClientIP{}), o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return g
+	return sound(t)(httplimit.New(l, httplimit.IPKey(httplimit.ClientIP{}), o))
 }
 
 // status answers with the status that the path says.

@@ -74,16 +74,10 @@ func TestTwice(t *testing.T) {
 	slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
 	defer slog.SetDefault(was)
 	p := policyOf(t, memstore.New(memstore.Options{}), `{"rules":[{"name":"r","key":["ip"],"limits":"3/h"}]}`)
-	ruled, err := httplimit.NewPolicy(p, httplimit.ClientIP{}, httplimit.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	ruled := sound(t)(httplimit.NewPolicy(p, httplimit.ClientIP{}, httplimit.Options{}))
 	byPath := func(r *http.Request) (string, bool) { return r.URL.Path, true }
 	for _, dialect := range []httplimit.Dialect{httplimit.Draft11, httplimit.Draft06, httplimit.XRateLimit} {
-		twice, err := httplimit.New(limiter(t, nil, "3/h"), byPath, httplimit.Options{Dialect: dialect})
-		if err != nil {
-			t.Fatal(err)
-		}
+		twice := sound(t)(httplimit.New(limiter(t, nil, "3/h"), byPath, httplimit.Options{Dialect: dialect}))
 		between := guard(t, limiter(t, nil, "1/h"), httplimit.Options{Dialect: dialect, Cost: func(*http.Request) int64 { return 0 }})
 		for name, g := range map[string]func(http.Handler) http.Handler{"limiter": twice, "rules": ruled} {
 			log.Reset()
@@ -112,10 +106,7 @@ func TestTwice(t *testing.T) {
 // TestBatch: one response answers many requests, each under a key of its own. Each counts,
 // and the header does not grow with them.
 func TestBatch(t *testing.T) {
-	one, err := httplimit.New(limiter(t, nil, "3/h"), func(r *http.Request) (string, bool) { return r.URL.Path, true }, httplimit.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	one := sound(t)(httplimit.New(limiter(t, nil, "3/h"), func(r *http.Request) (string, bool) { return r.URL.Path, true }, httplimit.Options{}))
 	passed, rec := 0, httptest.NewRecorder()
 	h := one(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { passed++ }))
 	for i := range 1000 {

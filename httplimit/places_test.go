@@ -14,12 +14,6 @@ import (
 	"github.com/stint-dev/stint/policy"
 )
 
-// wrapped is a writer of middleware, which offers the methods of the writer in it by Unwrap
-// alone.
-type wrapped struct{ http.ResponseWriter }
-
-func (w wrapped) Unwrap() http.ResponseWriter { return w.ResponseWriter }
-
 // dial asks for a path on a connection of its own, and returns the status and the
 // connection, which is open.
 func dial(t *testing.T, address, path string) (code int, conn net.Conn) {
@@ -45,7 +39,7 @@ func TestInFlightHijacked(t *testing.T) {
 	for name, guard := range all {
 		for how, outer := range map[string]func(http.ResponseWriter) http.ResponseWriter{
 			"bare":    func(w http.ResponseWriter) http.ResponseWriter { return w },
-			"wrapped": func(w http.ResponseWriter) http.ResponseWriter { return wrapped{w} },
+			"wrapped": func(w http.ResponseWriter) http.ResponseWriter { return plainWriter{w, w} },
 		} {
 			t.Run(name+" "+how, func(t *testing.T) {
 				open, end := make(chan net.Conn, 20), make(chan bool)
@@ -118,9 +112,6 @@ func settling(t *testing.T) func(http.Handler) http.Handler {
 	t.Helper()
 	p := made.Policy(t, memstore.New(memstore.Options{}), made.Rules(t, `{"rules":[{"name":"pool","key":["ip"],"limits":["2 in flight"]},
 		{"name":"failures","key":["ip"],"limits":["1000/h"],"count":{"status":[401]}}]}`), policy.Options{})
-	guard, err := httplimit.NewPolicy(p, httplimit.ClientIP{}, httplimit.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	guard := sound(t)(httplimit.NewPolicy(p, httplimit.ClientIP{}, httplimit.Options{}))
 	return guard
 }

@@ -41,10 +41,7 @@ func meteringOptions(t testing.TB, rules string, o httplimit.Options, handler ht
 	m := &metered{t: t, ended: make(chan struct{}, 1000)}
 	m.policy = made.Policy(t, store, parsed, policy.Options{})
 	o.OnError = func(*http.Request, error) { m.errs.Add(1) }
-	guard, err := httplimit.NewPolicy(m.policy, httplimit.ClientIP{}, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	guard := sound(t)(httplimit.NewPolicy(m.policy, httplimit.ClientIP{}, o))
 	guarded := guard(handler)
 	m.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer func() { m.ended <- struct{}{} }()
@@ -108,7 +105,6 @@ func TestResponse(t *testing.T) {
 		handler    http.HandlerFunc
 		want       int64 // units charged
 	}{
-		{"JSON", usage, send(200, "Content-Type: application/json", `{"usage":{"total_tokens":7}}`), 7},
 		{"above the reservation", usage, send(200, "", `{"usage":{"total_tokens":700}}`), 700},
 		{"events", usage, send(200, "Content-Type: text/event-stream", "data: {\"usage\":{\"total_tokens\":7}}\n\n"), 7},
 		{"events with a false label", usage, send(200, "Content-Type: application/json", "data: {\"usage\":{\"total_tokens\":7}}\n\n"), 7},
@@ -117,32 +113,13 @@ func TestResponse(t *testing.T) {
 		{"no value, and what that costs", `"cost": {"response": ["/a", "/b"], "reserve": 100, "missing": 3}`, send(500, "", `{"error":"none"}`), 3},
 		{"compressed", usage, send(200, "Content-Encoding: gzip", `{"usage":{"total_tokens":7}}`), 100},
 		{"added", `"cost": {"response": ["/a", "/b"], "reserve": 100}`, send(200, "", `{"a":3,"b":4}`), 7},
-		{"a field", `"cost": {"response": "header.x-cost", "reserve": 100}`, send(200, "X-Cost: 7", "x"), 7},
-		{"no such field", `"cost": {"response": "header.x-cost", "reserve": 100}`, send(200, "", "x"), 100},
-		{"bytes", `"cost": {"response": "bytes", "reserve": 100}`, send(200, "", "seven b"), 7},
 		{"bytes, compressed", `"cost": {"response": "bytes", "reserve": 100}`, send(200, "Content-Encoding: gzip", "seven b"), 7},
-		{"no bytes", `"cost": {"response": "bytes", "reserve": 100}`, send(204, "", ""), 0},
-		{"bytes of a reader", `"cost": {"response": "bytes", "reserve": 100}`, func(w http.ResponseWriter, _ *http.Request) {
-			_, _ = io.Copy(w, struct{ io.Reader }{strings.NewReader("seven b")})
-		}, 7},
-		{"JSON of a reader", usage, func(w http.ResponseWriter, _ *http.Request) {
-			_, _ = io.Copy(w, struct{ io.Reader }{strings.NewReader(`{"usage":{"total_tokens":7}}`)})
-		}, 7},
-		{"JSON of a text", usage, func(w http.ResponseWriter, _ *http.Request) {
-			_, _ = io.WriteString(w, `{"usage":{"total_tokens":7}}`)
-		}, 7},
 		{"a status that counts", `"count": {"status": [401, "403"]}`, send(401, "", ""), 1},
 		{"a status of the class", `"count": {"status": "4xx"}`, send(418, "", ""), 1},
-		{"a status that does not", `"count": {"status": [401, 403]}`, send(200, "", ""), 0},
 		{"no status", `"count": {"status": "2xx"}`, func(http.ResponseWriter, *http.Request) {}, 1},
 		{"both, counted", usage + `, "count": {"status": "2xx"}`, send(200, "", `{"usage":{"total_tokens":7}}`), 7},
 		{"both, given back", usage + `, "count": {"status": "2xx"}`, send(500, "", `{"usage":{"total_tokens":7}}`), 0},
 		{"in shadow", usage + `, "shadow": true`, send(200, "", `{"usage":{"total_tokens":7}}`), 7},
-		{"the server gone", usage, func(w http.ResponseWriter, _ *http.Request) {
-			_, _ = io.WriteString(w, `{"usage":{"total_tokens":7}}`)
-			w.(http.Flusher).Flush()
-			panic(http.ErrAbortHandler)
-		}, 100},
 		{"the server gone after more than was reserved", usage, func(w http.ResponseWriter, _ *http.Request) {
 			_, _ = io.WriteString(w, `{"usage":{"total_tokens":700}}`)
 			w.(http.Flusher).Flush()
@@ -428,10 +405,7 @@ func (u *untouched) Read([]byte) (int, error) { u.read = true; return 0, io.EOF 
 // whole.
 func TestHeldBodyClosed(t *testing.T) {
 	p := policyOf(t, memstore.New(memstore.Options{}), `{"rules": [{"name": "chat", "key": ["body./a"], "limits": "9/h"}]}`)
-	guard, err := httplimit.NewPolicy(p, httplimit.ClientIP{}, httplimit.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	guard := sound(t)(httplimit.NewPolicy(p, httplimit.ClientIP{}, httplimit.Options{}))
 	for n, want := range map[int]error{3: http.ErrBodyReadAfterClose, 7: nil} {
 		guard(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 			_, _ = io.ReadFull(r.Body, make([]byte, n))

@@ -33,10 +33,7 @@ func TestNoRoute(t *testing.T) {
 				t.Errorf("%s: reported %v", c.what, err)
 			}
 		}
-		guard, err := httplimit.New(limiter(t, nil, "2/h"), c.key, c.o)
-		if err != nil {
-			t.Fatal(err)
-		}
+		guard := sound(t)(httplimit.New(limiter(t, nil, "2/h"), c.key, c.o))
 		handler := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { passed++ })
 		mux := http.NewServeMux()
 		mux.Handle("GET /a/{id}", handler)

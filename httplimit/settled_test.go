@@ -60,10 +60,7 @@ func failures(status int, _ http.Header, cost int64) int64 {
 // TestFieldsAreSettled: what an answer says remains is what remains after its own settlement.
 func TestFieldsAreSettled(t *testing.T) {
 	byRules := func(rules string, o httplimit.Options) func(http.Handler) http.Handler {
-		g, err := httplimit.NewPolicy(policyOf(t, frozen(t), rules), httplimit.ClientIP{}, o)
-		if err != nil {
-			t.Fatal(err)
-		}
+		g := sound(t)(httplimit.NewPolicy(policyOf(t, frozen(t), rules), httplimit.ClientIP{}, o))
 		return g
 	}
 	all := func() func(http.Handler) http.Handler {
@@ -125,10 +122,7 @@ func TestFieldsAreSettled(t *testing.T) {
 func TestLeaversAreCharged(t *testing.T) {
 	for path, want := range map[string][2]int{"/0": {1, 0}, "/499": {1, 1}, "/502": {1, 1}, "/200": {0, 0}, "/400": {0, 1}, "/401": {1, 1}, "/grpc": {1, 1}} {
 		for i, broken := range []bool{false, true} {
-			rules, err := httplimit.NewPolicy(policyOf(t, frozen(t), `{"rules":[{"name":"r","key":["ip"],"limits":"9/h","count":{"status":[401]}}]}`), httplimit.ClientIP{}, httplimit.Options{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			rules := sound(t)(httplimit.NewPolicy(policyOf(t, frozen(t), `{"rules":[{"name":"r","key":["ip"],"limits":"9/h","count":{"status":[401]}}]}`), httplimit.ClientIP{}, httplimit.Options{}))
 			for by, guard := range map[string]func(http.Handler) http.Handler{"limiter": guard(t, limiter(t, frozen(t), "9/h"), httplimit.Options{Settle: failures}), "rules": rules} {
 				ctx, leave := context.WithCancel(t.Context())
 				h := guard(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -117,10 +117,7 @@ func guardOf(t *testing.T, setup string) http.Handler {
 		}
 	}
 	l := made.Limiter(t, memstore.New(memstore.Options{}), limits[0].Name(), limits...)
-	guard, err := httplimit.New(l, httplimit.IPKey(httplimit.ClientIP{}), o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	guard := sound(t)(httplimit.New(l, httplimit.IPKey(httplimit.ClientIP{}), o))
 	return guard(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "hello") }))
 }
 

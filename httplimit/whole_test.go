@@ -132,10 +132,7 @@ func fetch(t *testing.T, m *metered, s serving) {
 // gets the error.
 func TestResponseNotFlushed(t *testing.T) {
 	p := policyOf(t, memstore.New(memstore.Options{}), fmt.Sprintf(rulesOf, `"cost": {"response": "bytes", "reserve": 100}`))
-	guard, err := httplimit.NewPolicy(p, httplimit.ClientIP{}, httplimit.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	guard := sound(t)(httplimit.NewPolicy(p, httplimit.ClientIP{}, httplimit.Options{}))
 	guard(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Length", "7")
 		_, _ = io.WriteString(w, said)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/internal/testkit/made"
 	"github.com/stint-dev/stint/memstore"
 	"github.com/stint-dev/stint/policy"
 )
@@ -114,14 +115,8 @@ func TestCancelAfterSettle(t *testing.T) {
 					store = &forgetful{memory, make(map[stint.ReservationID]bool)}
 				}
 				defer func() { _ = store.Close() }()
-				rules, err := policy.Parse([]byte(units))
-				if err != nil {
-					t.Fatal(err)
-				}
-				p, err := policy.New(store, rules, policy.Options{})
-				if err != nil {
-					t.Fatal(err)
-				}
+				rules := made.Rules(t, units)
+				p := made.Policy(t, store, rules, policy.Options{})
 				defer p.Close()
 				r := &policy.Result{Costs: policy.Costs{"tokens": 4000, "tried": 300}}
 				id, err := p.Reserve(t.Context(), policy.Map{"team": "a"}, 1, time.Minute, r)
@@ -199,16 +194,10 @@ func TestCostsErrors(t *testing.T) {
 // TestCostsWait gives back a place in a queue whose rule was named.
 func TestCostsWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		rules, err := policy.Parse([]byte(`{"rules":[{"name":"queue","key":[],"limits":["1/s burst 10 leaky_queue"]},{"name":"day","key":[],"limits":["100/d"]}]}`))
-		if err != nil {
-			t.Fatal(err)
-		}
+		rules := made.Rules(t, `{"rules":[{"name":"queue","key":[],"limits":["1/s burst 10 leaky_queue"]},{"name":"day","key":[],"limits":["100/d"]}]}`)
 		store := memstore.New(memstore.Options{})
 		defer func() { _ = store.Close() }()
-		p, err := policy.New(store, rules, policy.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		p := made.Policy(t, store, rules, policy.Options{})
 		r := &policy.Result{Costs: policy.Costs{"queue": 3}}
 		for i, want := range []time.Duration{0, 3 * time.Second} {
 			if waited, err := p.Wait(t.Context(), policy.Map{}, 10, 0, r); err != nil || !r.Decision.Allowed || waited != want {

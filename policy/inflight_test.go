@@ -141,26 +141,6 @@ func TestInFlightWait(t *testing.T) {
 	})
 }
 
-// TestInFlightAllOrNone keeps no place where another limit denies, and charges no limit
-// where there is no place.
-func TestInFlightAllOrNone(t *testing.T) {
-	p, r := inFlight(t, `{"rules":[{"name":"q","key":[],"limits":["1 in flight","2/h sliding_log"]},{"name":"s","key":[],"shadow":true,"limits":["1 in flight"]}]}`), new(policy.Result)
-	first := begin(t, p, r, "", "")
-	if end := begin(t, p, r, "", ""); end != nil {
-		t.Fatal("two at once")
-	}
-	first()
-	begin(t, p, r, "", "")()
-	for range 3 {
-		if end := begin(t, p, r, "", ""); end != nil || r.Rules[r.Tightest].Text != "2/1h sliding_log" {
-			t.Fatalf("%+v", r.Rules[r.Tightest])
-		}
-	}
-	if n := p.InFlight(); n["q"] != 0 || n["s"] != 0 {
-		t.Errorf("in flight: %v", n)
-	}
-}
-
 // TestInFlightShadow: a rule in shadow counts requests, and lets them pass.
 func TestInFlightShadow(t *testing.T) {
 	p, r := inFlight(t, `{"rules":[{"name":"s","key":[],"shadow":true,"limits":["1 in flight"]}]}`), &policy.Result{WillRelease: true}

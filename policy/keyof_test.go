@@ -1,7 +1,6 @@
 package policy_test
 
 import (
-	"context"
 	"errors"
 	"strings"
 	"testing"
@@ -33,10 +32,7 @@ func TestKeyOf(t *testing.T) {
 			defer store.Close()
 			p := made.Policy(t, store, r, policy.Options{Secret: secret})
 			defer p.Close()
-			var result policy.Result
-			if err := p.Decide(context.Background(), test.attrs, 1, &result); err != nil {
-				t.Fatal(err)
-			}
+			result := decideN(t, p, test.attrs, 1)
 			got, err := r.KeyOf("a", test.attrs, secret)
 			if err != nil || got != result.Key(0) {
 				t.Errorf("key %q, %v; a decision has %q", got, err, result.Key(0))

@@ -41,6 +41,15 @@ func decideN(t testing.TB, p *policy.Policy, attrs policy.Attributes, cost int64
 	return &r
 }
 
+func peek(t testing.TB, p *policy.Policy, attrs policy.Attributes) *policy.Result {
+	t.Helper()
+	var r policy.Result
+	if err := p.Peek(t.Context(), attrs, 1, &r); err != nil {
+		t.Fatal(err)
+	}
+	return &r
+}
+
 // passes counts how many requests of cost 1 pass in a row.
 func passes(t testing.TB, p *policy.Policy, attrs policy.Attributes) (n int) {
 	t.Helper()

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/internal/testkit/made"
 	"github.com/stint-dev/stint/memstore"
 	"github.com/stint-dev/stint/policy"
 )
@@ -54,14 +55,8 @@ const (
 // cutting returns a policy whose one rule cuts what is above 20 units and its limit.
 func cutting(t testing.TB, of string, store stint.Store, limit, more string, o policy.Options) *policy.Policy {
 	t.Helper()
-	rules, err := policy.Parse([]byte(`{"rules": [{"name": "r", "key": [], "limits": ["` + limit + `"], "cost": {` + of + `, "reserve": 20, "cut": true}` + more + `}]}`))
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := policy.New(store, rules, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rules := made.Rules(t, `{"rules": [{"name": "r", "key": [], "limits": ["`+limit+`"], "cost": {`+of+`, "reserve": 20, "cut": true}`+more+`}]}`)
+	p := made.Policy(t, store, rules, o)
 	t.Cleanup(p.Close)
 	return p
 }
@@ -69,10 +64,7 @@ func cutting(t testing.TB, of string, store stint.Store, limit, more string, o p
 // leftOf returns what the rule has left.
 func leftOf(t testing.TB, p *policy.Policy) policy.RuleResult {
 	t.Helper()
-	var r policy.Result
-	if err := p.Peek(t.Context(), policy.Map{}, 1, &r); err != nil {
-		t.Fatal(err)
-	}
+	r := peek(t, p, policy.Map{})
 	return r.Rules[0]
 }
 
@@ -336,10 +328,7 @@ func TestReserves(t *testing.T) {
 		{"/queue", 2, "[1 2 3 0]", true},
 		{"/small", 9, "[1 2 3 header 1 cut 2 2 end 0]", false},
 	} {
-		p, err := policy.New(memstore.New(memstore.Options{}), rules, policy.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		p := made.Policy(t, memstore.New(memstore.Options{}), rules, policy.Options{})
 		var told []any
 		r := policy.Result{Reserves: func(open int) error {
 			if told = append(told, open); open > c.most {

@@ -78,10 +78,7 @@ func TestStandingsOfPlans(t *testing.T) {
 func TestStandings(t *testing.T) {
 	p := newStanding(t, standingRules)
 	for range 5 {
-		var r policy.Result
-		if err := p.Decide(t.Context(), policy.Map{"method": "POST", "path": "/login", "ip": "198.51.100.7", "header.x-api-key": "k"}, 1, &r); err != nil {
-			t.Fatal(err)
-		}
+		decide(t, p, policy.Map{"method": "POST", "path": "/login", "ip": "198.51.100.7", "header.x-api-key": "k"})
 	}
 	for _, c := range []struct {
 		attrs policy.Map
@@ -155,10 +152,7 @@ func TestStandingsMany(t *testing.T) {
 func TestByKey(t *testing.T) {
 	p := newStanding(t, standingRules)
 	for range 3 {
-		var r policy.Result
-		if err := p.Decide(t.Context(), policy.Map{"ip": "198.51.100.9", "header.x-api-key": "k"}, 1, &r); err != nil {
-			t.Fatal(err)
-		}
+		decide(t, p, policy.Map{"ip": "198.51.100.9", "header.x-api-key": "k"})
 	}
 	want := func(text string) {
 		t.Helper()

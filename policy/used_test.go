@@ -8,6 +8,7 @@ import (
 
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/fallback"
+	"github.com/stint-dev/stint/internal/testkit/made"
 	"github.com/stint-dev/stint/memstore"
 	"github.com/stint-dev/stint/policy"
 )
@@ -32,17 +33,11 @@ func TestUsedWithoutStore(t *testing.T) {
 		t.Run(c.limit+" "+c.failure, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				store := &broken{Store: memstore.New(memstore.Options{})}
-				p, err := policy.New(store, parse(t, fmt.Sprintf(`{"name": "a", "key": ["ip"], "limits": [%q], "on_store_failure": %q}`, c.limit, c.failure)), policy.Options{Nodes: 4})
-				if err != nil {
-					t.Fatal(err)
-				}
+				p := made.Policy(t, store, parse(t, fmt.Sprintf(`{"name": "a", "key": ["ip"], "limits": [%q], "on_store_failure": %q}`, c.limit, c.failure)), policy.Options{Nodes: 4})
 				defer p.Close()
 				ask := func(ip string, cost int64, want string) {
 					t.Helper()
-					var r policy.Result
-					if err := p.Decide(t.Context(), policy.Map{"ip": ip}, cost, &r); err != nil {
-						t.Fatal(err)
-					}
+					r := decideN(t, p, policy.Map{"ip": ip}, cost)
 					if got := use(r.Rules); got != want {
 						t.Errorf("%s, cost %d: %s, want %s", ip, cost, got, want)
 					}
@@ -84,10 +79,7 @@ func TestUsedInFlightWithoutStore(t *testing.T) {
 					}
 				}
 				defer func() { _ = store.Close() }()
-				p, err := policy.New(store, parse(t, fmt.Sprintf(`{"name": "a", "key": [], "limits": ["8 in flight"], "on_store_failure": %q}`, c.failure)), policy.Options{Nodes: 4})
-				if err != nil {
-					t.Fatal(err)
-				}
+				p := made.Policy(t, store, parse(t, fmt.Sprintf(`{"name": "a", "key": [], "limits": ["8 in flight"], "on_store_failure": %q}`, c.failure)), policy.Options{Nodes: 4})
 				defer p.Close()
 				shared.fails.Store(true)
 				r := &policy.Result{WillRelease: true}
@@ -151,10 +143,7 @@ func TestUsedOfFront(t *testing.T) {
 		for _, limits := range []string{`"100/9000h"`, `"100/9000h","200/9000h fixed_window"`} {
 			shared := &broken{Store: memstore.New(memstore.Options{})}
 			front := fallback.New(shared, fallback.Options{Mode: mode})
-			p, err := policy.New(front, parse(t, `{"name": "a", "key": [], "limits": [`+limits+`]}`), policy.Options{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			p := made.Policy(t, front, parse(t, `{"name": "a", "key": [], "limits": [`+limits+`]}`), policy.Options{})
 			var r policy.Result
 			for i, want := range []string{"10 of 100, 90 left", want} {
 				if err := p.Decide(t.Context(), policy.Map{}, 10, &r); err != nil || use(r.Rules) != want || r.Rules[0].Denied == r.Decision.Allowed {

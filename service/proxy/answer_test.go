@@ -83,11 +83,7 @@ func TestSlowReaders(t *testing.T) {
 				o.TLS = secure
 			}
 			f := startServing(t, oneRule(t, "ip", "100/h"), proxy.Options{Upstream: behind}, o)
-			conn, err := net.Dial("tcp", f.address)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer conn.Close()
+			conn := f.dial(t)
 			if test.tls {
 				conn = tls.Client(conn, &tls.Config{InsecureSkipVerify: true}) // any certificate will do
 			}
@@ -159,11 +155,7 @@ func TestSlowReaderOfSmallAnswers(t *testing.T) {
 	t.Parallel() // it waits
 	behind := upstreamOf(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(make([]byte, 2000)) })
 	f := startServing(t, oneRule(t, "ip", "1000000/s"), proxy.Options{Upstream: behind}, proxy.ServeOptions{AnswerStall: 400 * time.Millisecond})
-	conn, err := net.Dial("tcp", f.address)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
+	conn := f.dial(t)
 	_ = conn.(*net.TCPConn).SetReadBuffer(4096) // the sooner answers have to wait
 	// Long requests: the system says only every 64 KiB that it takes more of them.
 	request := "GET / HTTP/1.1\r\nHost: h\r\nLong: " + strings.Repeat("x", 2000) + "\r\n\r\n"
@@ -246,10 +238,7 @@ func TestStopCutsReaders(t *testing.T) {
 			}
 		}))
 		f := startServing(t, oneRule(t, "ip", "100/h"), proxy.Options{Upstream: mustURL(t, behind.URL)}, proxy.ServeOptions{Drain: 50 * time.Millisecond})
-		conn, err := net.Dial("tcp", f.address)
-		if err != nil {
-			t.Fatal(err)
-		}
+		conn := f.dial(t)
 		fmt.Fprint(conn, "GET / HTTP/1.1\r\nHost: h\r\n\r\n")
 		<-arrived
 		if !unanswered {

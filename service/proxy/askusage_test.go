@@ -130,19 +130,12 @@ func TestAskUsage(t *testing.T) {
 		if path == "" {
 			path = "/v1/chat"
 		}
-		r, err := http.NewRequest(http.MethodPost, "http://"+f.address+path, strings.NewReader(c.body))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if name == "identity" || name == "gzip" {
-			r.Header.Set("Content-Encoding", name)
-		}
 		customer := strings.ReplaceAll(name, " ", "-")
-		r.Header.Set("X-Customer", customer)
-		answer, err := http.DefaultClient.Do(r)
-		if err != nil {
-			t.Fatal(name, err)
+		header := []string{"X-Customer", customer}
+		if name == "identity" || name == "gzip" {
+			header = append(header, "Content-Encoding", name)
 		}
+		answer := f.send(t, http.MethodPost, path, strings.NewReader(c.body), header...)
 		got, err := io.ReadAll(answer.Body)
 		_ = answer.Body.Close()
 		if want := c.came; err != nil || want != "-" && came != want && (want != "" || came != c.body) {

@@ -90,10 +90,7 @@ func TestLeaveBeforeStatus(t *testing.T) {
 			w.WriteHeader(c.answer)
 		})
 		for i := range int64(5) {
-			conn, err := net.Dial("tcp", f.address)
-			if err != nil {
-				t.Fatal(err)
-			}
+			conn := f.dial(t)
 			_, _ = io.WriteString(conn, c.request)
 			await.Until(t, "the server has it", func() bool { return d.asked.Load() == i+1 })
 			_ = conn.Close()
@@ -179,10 +176,7 @@ func TestFinishEnds(t *testing.T) {
 					cancelled <- true
 				}
 			})
-			conn, err := net.Dial("tcp", f.address)
-			if err != nil {
-				t.Fatal(err)
-			}
+			conn := f.dial(t)
 			fmt.Fprintf(conn, test.request, test.path)
 			<-begun
 			_ = conn.Close()
@@ -237,10 +231,7 @@ func TestFinishHolds(t *testing.T) {
 			f := startServing(t, yaml(t, "rules: [{name: proxy, key: [], limits: [5 in flight], finish: 1h}]"),
 				proxy.Options{Upstream: mustURL(t, server.URL), BodyStall: 20 * time.Millisecond}, proxy.ServeOptions{Drain: time.Second})
 			for n := range int64(30) {
-				conn, err := net.Dial("tcp", f.address)
-				if err != nil {
-					t.Fatal(err)
-				}
+				conn := f.dial(t)
 				sent := make(chan bool)
 				go func() {
 					_, _ = io.WriteString(conn, test.request) // fails if the proxy denies it before it has all
@@ -297,10 +288,7 @@ func TestFinishBounded(t *testing.T) {
 // leaveWithin sends a part of a request, and leaves once d has it.
 func leaveWithin(t *testing.T, f *front, d *deafServer, before int64) {
 	t.Helper()
-	conn, err := net.Dial("tcp", f.address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := f.dial(t)
 	fmt.Fprint(conn, "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 9\r\n\r\nhalf")
 	await.Until(t, "the server has it", func() bool { return d.asked.Load() == before+1 })
 	_ = conn.Close()
@@ -335,10 +323,7 @@ func TestGoneFromLine(t *testing.T) {
 				"POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n",
 				"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\n",
 			} {
-				conn, err := net.Dial("tcp", f.address)
-				if err != nil {
-					t.Fatal(err)
-				}
+				conn := f.dial(t)
 				_, _ = io.WriteString(conn, sent)
 				line = append(line, conn)
 			}

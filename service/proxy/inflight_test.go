@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"testing"
 	"time"
@@ -85,10 +84,7 @@ func TestLimitInFlight(t *testing.T) {
 	}
 	until("its server goes", false)
 
-	conn, err := net.Dial("tcp", f.address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := f.dial(t)
 	fmt.Fprintf(conn, "GET /upgrade HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
 	if status, _ := bufio.NewReader(conn).ReadString('\n'); status != "HTTP/1.1 101 Switching Protocols\r\n" {
 		t.Errorf("upgrade: %q", status)

@@ -111,11 +111,7 @@ func TestEarlyAnswerEndsConnection(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			for range 3 {
-				conn, err := net.Dial("tcp", f.address)
-				if err != nil {
-					t.Fatal(err)
-				}
-				defer conn.Close()
+				conn := f.dial(t)
 				_ = conn.SetDeadline(time.Now().Add(30 * time.Second)) // an answer that never comes is none
 				fmt.Fprint(conn, c.head+"\r\nHost: h\r\n\r\n"+c.begins)
 				in := bufio.NewReader(conn)

@@ -140,10 +140,27 @@ func startServing(t testing.TB, f *rules.File, o proxy.Options, served proxy.Ser
 	return front
 }
 
+// dial returns a connection to the proxy, which ends with the test.
+func (f *front) dial(t testing.TB) net.Conn {
+	t.Helper()
+	conn, err := net.Dial("tcp", f.address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() }) // again, if the test has
+	return conn
+}
+
 // get asks for a path; header is name, value, name, value.
 func (f *front) get(t testing.TB, path string, header ...string) *http.Response {
 	t.Helper()
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+f.address+path, nil)
+	return f.send(t, http.MethodGet, path, http.NoBody, header...)
+}
+
+// send is get with a method and a body.
+func (f *front) send(t testing.TB, method, path string, body io.Reader, header ...string) *http.Response {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), method, "http://"+f.address+path, body)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -201,11 +218,7 @@ func echo(w http.ResponseWriter, r *http.Request) {
 // upgrade opens an upgraded connection through the proxy.
 func (f *front) upgrade(t *testing.T) (net.Conn, *bufio.Reader, *http.Response) {
 	t.Helper()
-	conn, err := net.Dial("tcp", f.address)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = conn.Close() }) // again, if the test has
+	conn := f.dial(t)
 	fmt.Fprintf(conn, "GET / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
 	r := bufio.NewReader(conn)
 	answer, err := http.ReadResponse(r, nil)
@@ -318,10 +331,7 @@ func TestHangUpInQueue(t *testing.T) {
 		t.Fatalf("the first is answered %d", got.StatusCode)
 	}
 	for range 2 { // each finds the one place free
-		conn, err := net.Dial("tcp", f.address)
-		if err != nil {
-			t.Fatal(err)
-		}
+		conn := f.dial(t)
 		fmt.Fprint(conn, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n\r\nbody")
 		f.until(t, false) // it queues
 		if got := f.get(t, "/"); got.StatusCode != http.StatusTooManyRequests {

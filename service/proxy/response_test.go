@@ -134,15 +134,7 @@ func TestResponseOfLength(t *testing.T) {
 			}()
 			return &http.Response{StatusCode: 200, Header: http.Header{"Content-Length": {fmt.Sprint(len(answer))}}, ContentLength: int64(len(answer)), Body: body}, nil
 		})})
-		r, err := http.NewRequest(http.MethodGet, "http://"+f.address, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		r.Header.Set("X-Customer", "a")
-		resp, err := f.client.Do(r)
-		if err != nil {
-			t.Fatal(err)
-		}
+		resp := f.get(t, "", "X-Customer", "a")
 		if text, err := io.ReadAll(resp.Body); err != nil || string(text) != answer {
 			t.Errorf("%d bytes, %v", len(text), err)
 		}
@@ -226,18 +218,8 @@ func TestBudgets(t *testing.T) {
 	} {
 		for _, plan := range []string{"free", "globex"} {
 			customer := plan + "-" + c.customer
-			r, err := http.NewRequest(http.MethodPost, "http://"+f.address+c.path, strings.NewReader(c.body))
-			if err != nil {
-				t.Fatal(err)
-			}
-			r.Header.Set("X-Team", customer)
-			answer, err := f.client.Do(r)
-			if err != nil {
-				t.Fatal(err)
-			}
-			_, err = io.Copy(io.Discard, answer.Body)
-			_ = answer.Body.Close() // it has been read
-			if err != nil || answer.StatusCode != c.status {
+			answer := f.send(t, http.MethodPost, c.path, strings.NewReader(c.body), "X-Team", customer)
+			if _, err := io.Copy(io.Discard, answer.Body); err != nil || answer.StatusCode != c.status {
 				t.Errorf("%s: %d, %v; want %d", c.customer, answer.StatusCode, err, c.status)
 			}
 			if c.month >= 0 {

@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"net/url"
 	"testing"
 	"time"
 
@@ -22,10 +21,7 @@ func TestTLS(t *testing.T) {
 		proto <- r.Header.Get("X-Forwarded-Proto")
 	}))
 	defer behind.Close()
-	target, err := url.Parse(behind.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
+	target := mustURL(t, behind.URL)
 	own := behind.Client().Transport.(*http.Transport).Clone()
 	own.ForceAttemptHTTP2 = true
 	defer own.CloseIdleConnections()

@@ -3,7 +3,6 @@ package proxy_test
 import (
 	"bufio"
 	"fmt"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -39,11 +38,7 @@ func mustURL(t testing.TB, text string) *url.URL {
 // answer, or the status alone where it is not 200.
 func (f *front) raw(t testing.TB, request string) string {
 	t.Helper()
-	conn, err := net.Dial("tcp", f.address)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
+	conn := f.dial(t)
 	_ = conn.SetDeadline(time.Now().Add(30 * time.Second)) // an answer that never comes is none
 	fmt.Fprint(conn, request)
 	answer, err := http.ReadResponse(bufio.NewReader(conn), nil)

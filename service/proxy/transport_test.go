@@ -40,16 +40,7 @@ func TestSentAgain(t *testing.T) {
 		}
 		all.Wait()
 		asked.Store(0)
-		r, err := http.NewRequestWithContext(t.Context(), c.method, "http://"+f.address+c.path, http.NoBody)
-		if err != nil {
-			t.Fatal(err)
-		}
-		r.Header.Set("Idempotency-Key", "k")
-		answer, err := f.client.Do(r)
-		if err != nil {
-			t.Fatal(err)
-		}
-		_ = answer.Body.Close() // its status is all
+		answer := f.send(t, c.method, c.path, http.NoBody, "Idempotency-Key", "k")
 		if n := asked.Load(); n != 2 || answer.StatusCode != c.status {
 			t.Errorf("%s %s: %d after %d requests, want %d after 2", c.method, c.path, answer.StatusCode, n, c.status)
 		}
