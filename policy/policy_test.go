@@ -298,35 +298,29 @@ func TestShadow(t *testing.T) {
 }
 
 func TestOnMissing(t *testing.T) {
-	for _, c := range []struct {
-		word  string
-		attrs policy.Map
+	type verdict struct {
 		pass  int // how many of three requests pass
 		match bool
-	}{
-		{"shared", policy.Map{"header.k": "a"}, 2, true},
-		{"shared", policy.Map{}, 2, true},
-		{"shared", policy.Map{"header.k": ""}, 2, true},
-		{"deny", policy.Map{"header.k": "a"}, 2, true},
-		{"deny", policy.Map{}, 0, true},
-		{"deny", policy.Map{"header.k": ""}, 0, true},
-		{"skip", policy.Map{"header.k": "a"}, 2, true},
-		{"skip", policy.Map{}, 3, false},
-		{"skip", policy.Map{"header.k": ""}, 3, false},
-	} {
-		p := newPolicy(t, `{"name": "r", "key": ["header.k"], "on_missing": "`+c.word+`", "final": true, "limits": ["2/m"]}`)
-		n := 0
-		var r *policy.Result
-		for range 3 {
-			if r = decide(t, p, c.attrs); r.Decision.Allowed {
-				n++
+	}
+	for word, missing := range map[string]verdict{"shared": {2, true}, "deny": {0, true}, "skip": {3, false}} {
+		for _, attrs := range []policy.Map{{"header.k": "a"}, {}, {"header.k": ""}} {
+			want := missing
+			if attrs["header.k"] != "" {
+				want = verdict{2, true}
 			}
-		}
-		if n != c.pass || r.Matched != c.match {
-			t.Errorf("%s %v: %d passed, matched %v", c.word, c.attrs, n, r.Matched)
-		}
-		if c.word == "deny" && c.pass == 0 && (r.Decision.RetryAfter != stint.Never || !r.Rules[0].Missing || r.Tightest != 0) {
-			t.Errorf("%+v", r)
+			p := newPolicy(t, `{"name": "r", "key": ["header.k"], "on_missing": "`+word+`", "final": true, "limits": ["2/m"]}`)
+			var got verdict
+			for range 3 {
+				r := decide(t, p, attrs)
+				if got.match = r.Matched; r.Decision.Allowed {
+					got.pass++
+				} else if want.pass == 0 && (r.Decision.RetryAfter != stint.Never || !r.Rules[0].Missing || r.Tightest != 0) {
+					t.Errorf("%+v", r)
+				}
+			}
+			if got != want {
+				t.Errorf("%s %v: %+v, want %+v", word, attrs, got, want)
+			}
 		}
 	}
 	// An empty value and a missing one share a key, and no other.
@@ -721,16 +715,17 @@ func TestWarnings(t *testing.T) {
 func TestNewErrors(t *testing.T) {
 	mem := memstore.New(memstore.Options{})
 	rules := parse(t, `{"name": "a", "key": ["ip"], "hash_key": true, "limits": ["1/s"]}`)
-	for _, f := range []func() (*policy.Policy, error){
-		func() (*policy.Policy, error) { return policy.New(nil, rules, policy.Options{}) },
-		func() (*policy.Policy, error) { return policy.New(mem, nil, policy.Options{}) },
-		func() (*policy.Policy, error) { return policy.New(mem, rules, policy.Options{}) },
-		func() (*policy.Policy, error) { return policy.New(mem, rules, policy.Options{Secret: []byte("short")}) },
-	} {
-		if p, err := f(); p != nil || err == nil {
-			t.Error(err)
+	wants := func(what string) func(*policy.Policy, error) {
+		return func(p *policy.Policy, err error) {
+			if p != nil || err == nil {
+				t.Errorf("without %s: %v", what, err)
+			}
 		}
 	}
+	wants("a store")(policy.New(nil, rules, policy.Options{}))
+	wants("rules")(policy.New(mem, nil, policy.Options{}))
+	wants("a secret")(policy.New(mem, rules, policy.Options{}))
+	wants("a long secret")(policy.New(mem, rules, policy.Options{Secret: []byte("short")}))
 }
 
 // TestAllocations: a decision on one rule costs the garbage collector nothing.
@@ -764,27 +759,23 @@ func TestAllocations(t *testing.T) {
 
 // TestDigest: the digest depends on the rules' names and limits, and on nothing else.
 func TestDigest(t *testing.T) {
-	digest := func(rules ...string) string { return parse(t, rules...).Digest() }
 	a, b := `{"name": "a", "key": ["ip"], "limits": ["10/h"]}`, `{"name": "b", "key": ["ip"], "limits": ["10/h", "3/m"]}`
-	one := digest(a, b)
-	for name, other := range map[string]string{
-		"another order": digest(b, a),
-		"another key":   digest(strings.Replace(a, "ip", "path", 1), b),
+	one := parse(t, a, b).Digest()
+	for name, c := range map[string]struct {
+		rules []string
+		same  bool
+	}{
+		"another order": {[]string{b, a}, true},
+		"another key":   {[]string{strings.Replace(a, "ip", "path", 1), b}, true},
+		"another limit": {[]string{strings.Replace(a, "10/h", "11/h", 1), b}, false},
+		"another name":  {[]string{strings.Replace(a, `"a"`, `"c"`, 1), b}, false},
+		"one rule less": {[]string{a}, false},
 	} {
-		if other != one {
-			t.Errorf("%s changes the digest", name)
+		if got := parse(t, c.rules...).Digest(); (got == one) != c.same {
+			t.Errorf("%s: %q beside %q", name, got, one)
 		}
 	}
-	for name, other := range map[string]string{
-		"another limit": digest(strings.Replace(a, "10/h", "11/h", 1), b),
-		"another name":  digest(strings.Replace(a, `"a"`, `"c"`, 1), b),
-		"one rule less": digest(a),
-	} {
-		if other == one {
-			t.Errorf("%s does not change the digest", name)
-		}
-	}
-	if got := digest(`{"name": "all", "unlimited": true}`); got != "" {
+	if got := parse(t, `{"name": "all", "unlimited": true}`).Digest(); got != "" {
 		t.Errorf("rules without limits have the digest %q", got)
 	}
 }

@@ -1,14 +1,13 @@
 package proxy_test
 
 import (
-	"bufio"
 	"context"
-	"fmt"
 	"io"
 	"net/http"
 	"testing"
 	"time"
 
+	"github.com/stint-dev/stint/internal/testkit/await"
 	"github.com/stint-dev/stint/service/observe"
 )
 
@@ -16,11 +15,11 @@ import (
 // hold their places as long as they last, and no longer.
 func TestLimitInFlight(t *testing.T) {
 	finish := make(chan struct{})
-	behind := func(w http.ResponseWriter, r *http.Request) {
+	f := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case "/free":
 			return
-		case "/upgrade":
+		case "/":
 			echo(w, r)
 			return
 		case "/stream":
@@ -34,68 +33,57 @@ func TestLimitInFlight(t *testing.T) {
 		if r.URL.Path == "/crash" {
 			panic(http.ErrAbortHandler)
 		}
-	}
-	f := serve(t, behind, time.Second, "ip", "1 in flight")
-	busy := func() bool { return f.source.Policy().InFlight()["proxy"] == 1 }
-	until := func(what string, want bool) {
+	}, time.Second, "ip", "1 in flight")
+	until := func(what string, held int64) {
 		t.Helper()
-		for busy() != want {
-			select {
-			case <-t.Context().Done():
-				t.Fatalf("%s: not in a long time", what)
-			case <-time.After(time.Millisecond):
+		await.Until(t, what, func() bool { return f.source.Policy().InFlight()["proxy"] == held })
+	}
+	ask := func(path string) (leave context.CancelFunc, status chan int) {
+		ctx, leave := context.WithCancel(t.Context())
+		status = make(chan int, 1)
+		go func() {
+			r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+f.address+path, nil)
+			if err != nil {
+				t.Error(err)
+			} else if a, err := f.client.Do(r); err == nil {
+				_, _ = io.Copy(io.Discard, a.Body)
+				_ = a.Body.Close()
+				status <- a.StatusCode
+			}
+			close(status)
+		}()
+		return leave, status
+	}
+	for path, want := range map[string]int{"/stream": http.StatusOK, "/hang": 0, "/crash": http.StatusBadGateway, "/": http.StatusSwitchingProtocols} {
+		var end func() int
+		if path == "/" {
+			conn, _, _ := f.upgrade(t)
+			end = func() int { _ = conn.Close(); return http.StatusSwitchingProtocols }
+		} else {
+			leave, status := ask(path)
+			end = func() int {
+				if path == "/hang" {
+					leave()
+				} else {
+					finish <- struct{}{}
+				}
+				defer leave()
+				return <-status
 			}
 		}
-	}
-	full := func(what string) {
-		t.Helper()
+		until(path+" begins", 1)
 		if a := f.get(t, "/free"); a.StatusCode != http.StatusTooManyRequests || a.Header.Get("Retry-After") != "1" {
-			t.Errorf("%s: %d %v", what, a.StatusCode, a.Header)
+			t.Errorf("beside %s: %d %v", path, a.StatusCode, a.Header)
 		}
-	}
-
-	a := f.get(t, "/stream") // its headers are here, its body is not
-	full("a stream")
-	finish <- struct{}{}
-	_, _ = io.Copy(io.Discard, a.Body)
-	until("the stream ends", false)
-
-	ctx, cancel := context.WithCancel(t.Context())
-	gone := make(chan error, 1)
-	go func() {
-		r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+f.address+"/hang", nil)
-		if err == nil {
-			_, err = f.client.Do(r)
+		if got := end(); got != want {
+			t.Errorf("%s is answered %d, want %d", path, got, want)
 		}
-		gone <- err
-	}()
-	until("the request that hangs begins", true)
-	full("a request that hangs")
-	cancel()
-	<-gone
-	until("its client goes", false)
-
-	crashed := make(chan int, 1)
-	go func() { crashed <- f.get(t, "/crash").StatusCode }()
-	until("the request that crashes begins", true)
-	finish <- struct{}{}
-	if code := <-crashed; code != http.StatusBadGateway {
-		t.Errorf("its server goes: %d", code)
+		until(path+" ends", 0)
 	}
-	until("its server goes", false)
-
-	conn := f.dial(t)
-	fmt.Fprintf(conn, "GET /upgrade HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
-	if status, _ := bufio.NewReader(conn).ReadString('\n'); status != "HTTP/1.1 101 Switching Protocols\r\n" {
-		t.Errorf("upgrade: %q", status)
-	}
-	full("a WebSocket")
-	_ = conn.Close()
-	until("it is closed", false)
 	if a := f.get(t, "/free"); a.StatusCode != http.StatusOK {
 		t.Errorf("at the end: %d", a.StatusCode)
 	}
-	if counts := f.observer.CountsByRule()["proxy"]; counts != (observe.RuleCounts{Allowed: 5, Denied: 3}) {
+	if counts := f.observer.CountsByRule()["proxy"]; counts != (observe.RuleCounts{Allowed: 5, Denied: 4}) {
 		t.Errorf("counted %+v", counts)
 	}
 }

@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint/httplimit"
-	"github.com/stint-dev/stint/internal/testkit/await"
 
 	"github.com/stint-dev/stint/service/proxy"
 )
@@ -153,69 +152,28 @@ func TestInFlightAtOnce(t *testing.T) {
 // requests may be in flight, over HTTP/1.1 and gRPC: others are answered all the same. Requests that
 // wait for the upstream again are bounded again.
 func TestInFlightOfSlowClients(t *testing.T) {
-	arrived, finish := make(chan bool, 8), make(chan struct{})
-	server := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == "/" {
-			return
+	trusted := httplimit.ClientIP{Trusted: []netip.Prefix{netip.MustParsePrefix("10.0.0.1/32")}}
+	synctest.Test(t, func(t *testing.T) {
+		r := newRoom(t, "rules: [{name: a, key: [ip], limits: 1000000/h}]", proxy.Options{Client: trusted, MaxInFlight: 2, BodyStall: time.Hour})
+		var ends []*io.PipeWriter
+		for i := range 6 {
+			ends = append(ends, r.post("10.0.0.1:1", "/work", "Content-Type", []string{"text/plain", "application/grpc"}[i%2]))
+			time.Sleep(time.Second) // by then it is known to wait for its client
 		}
-		arrived <- true
-		_, _ = io.Copy(io.Discard, r.Body) // it ends with the test
-		<-finish
-	}))
-	server.Config.Protocols = new(http.Protocols)
-	server.Config.Protocols.SetHTTP1(true)
-	server.Config.Protocols.SetUnencryptedHTTP2(true)
-	server.Start()
-	defer server.Close()
-	release := sync.OnceFunc(func() { close(finish) })
-	defer release()
-	trusted := httplimit.ClientIP{Trusted: []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}}
-	f := start(t, mustURL(t, server.URL), 0, oneRule(t, "ip", "1000000/h"), trusted, proxy.Options{MaxInFlight: 2, BodyStall: time.Hour})
-	until := func(want int, when string) {
-		t.Helper()
-		await.Until(t, fmt.Sprint(want, " ", when), func() bool { return f.get(t, "/").StatusCode == want })
-	}
-	var two http.Protocols
-	two.SetUnencryptedHTTP2(true)
-	calls := &http.Client{Transport: &http.Transport{Protocols: &two}}
-	defer calls.CloseIdleConnections()
-	var all sync.WaitGroup
-	var ends []*io.PipeWriter
-	begin := time.Now()
-	for slow := 0; slow < 6; {
-		client, kind := f.client, "text/plain"
-		if slow%2 == 1 {
-			client, kind = calls, "application/grpc"
+		r.good("beside slow clients", "198.51.100.1:1")
+		for _, end := range ends {
+			_ = end.Close()
 		}
-		body, end := io.Pipe()
-		defer end.Close() // a pipe closes
-		refused := make(chan bool, 1)
-		all.Go(func() {
-			answer, err := client.Post("http://"+f.address+"/slow", kind, body)
-			if err == nil {
-				_ = answer.Body.Close() // it does not matter
-			}
-			refused <- true
-		})
-		select {
-		case <-arrived:
-			ends = append(ends, end)
-			slow++
-		case <-refused: // while the one before is not known to wait for its client yet
-			if time.Since(begin) > 30*time.Second {
-				t.Fatalf("after %d slow clients others are refused", slow)
-			}
-			time.Sleep(time.Millisecond)
+		synctest.Wait()
+		if behind := r.behind.Load(); behind != 7 {
+			t.Errorf("%d requests have reached the server, want 7", behind)
 		}
-	}
-	until(http.StatusOK, "beside slow clients")
-	for _, end := range ends {
-		_ = end.Close() // a pipe closes
-	}
-	until(http.StatusServiceUnavailable, "once their bodies have come")
-	release()
-	all.Wait()
-	until(http.StatusOK, "afterwards")
+		_ = r.post("198.51.100.1:1", "/").Close()
+		r.want(http.StatusServiceUnavailable, 1)
+		close(r.goOn)
+		r.want(http.StatusOK, 7)
+		r.good("afterwards", "198.51.100.1:1")
+	})
 }
 
 // TestOverload measures goodput: it sends requests at three times the rate that the upstream can take,
