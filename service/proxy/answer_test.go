@@ -2,10 +2,12 @@ package proxy_test
 
 import (
 	"bytes"
+	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -218,39 +220,56 @@ func TestReadersThatAreFast(t *testing.T) {
 	}
 }
 
-// TestStopCutsReaders stops while a client does not read its answer and while a
-// request has none: at the end of the drain both are cut, and only the second is
-// reported.
+// TestStopCutsReaders stops while a client does not read its answer, while a request has none, and
+// while one goes on whose client has left: all are cut at the end of the drain, and it is an error if a
+// client is there to miss its answer.
 func TestStopCutsReaders(t *testing.T) {
 	t.Parallel() // it waits
-	for _, unanswered := range []bool{false, true} {
-		arrived := make(chan bool, 1)
-		behind := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			arrived <- true
-			if unanswered {
-				<-r.Context().Done()
-				return
-			}
-			for piece := make([]byte, 64<<10); ; {
-				if _, err := w.Write(piece); err != nil {
-					return
+	for what, missed := range map[string]bool{"reads nothing": false, "has no answer": true, "has left": false} {
+		ln, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		begun, left, release := make(chan bool), make(chan bool), make(chan bool)
+		h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			begun <- true
+			switch what {
+			case "reads nothing":
+				for piece := make([]byte, 64<<10); ; {
+					if _, err := w.Write(piece); err != nil {
+						return
+					}
 				}
+			case "has left":
+				<-r.Context().Done()
+				left <- true
 			}
-		}))
-		f := startServing(t, oneRule(t, "ip", "100/h"), proxy.Options{Upstream: mustURL(t, behind.URL)}, proxy.ServeOptions{Drain: 50 * time.Millisecond})
-		conn := f.dial(t)
+			<-release
+		})
+		ctx, stop := context.WithCancel(t.Context())
+		served := make(chan error)
+		go func() {
+			served <- proxy.Serve(ctx, ln, h, proxy.ServeOptions{Drain: 100 * time.Millisecond, Log: slog.New(slog.DiscardHandler)})
+		}()
+		conn, err := net.Dial("tcp", ln.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
 		fmt.Fprint(conn, "GET / HTTP/1.1\r\nHost: h\r\n\r\n")
-		<-arrived
-		if !unanswered {
+		switch <-begun; what {
+		case "reads nothing":
 			if _, err := io.ReadFull(conn, make([]byte, 100)); err != nil { // the answer has begun
 				t.Fatal(err)
 			}
+		case "has left":
+			_ = conn.Close()
+			<-left
 		}
-		f.stop()
-		if err := <-f.served; (err != nil) != unanswered {
-			t.Errorf("without an answer %t: %v", unanswered, err)
+		stop()
+		if err := <-served; (err != nil) != missed {
+			t.Errorf("a client that %s: %v", what, err)
 		}
+		close(release)
 		_ = conn.Close() // it has been cut
-		behind.Close()
 	}
 }

@@ -1,15 +1,10 @@
 package proxy_test
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"net/http"
-	"net/http/httptest"
 	"net/netip"
-	"os"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -46,58 +41,34 @@ func TestInFlight(t *testing.T) {
 // TestInFlightShare has four addresses send more than their shares of requests that the upstream does
 // not answer: other addresses pass, and a trusted proxy may have all.
 func TestInFlightShare(t *testing.T) {
-	arrived, finish := make(chan bool, 64), make(chan struct{})
-	server := upstreamOf(t, func(_ http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == "/hang" {
-			arrived <- true
-			<-finish
-		}
-	})
 	client := httplimit.ClientIP{Trusted: []netip.Prefix{netip.MustParsePrefix("127.0.0.3/32")}}
-	h := handler(t, oneRule(t, "ip", "1000000/h"), proxy.Options{Upstream: server, Client: client, MaxInFlight: 16})
-	ask := func(path, peer string) int {
-		r := httptest.NewRequest(http.MethodGet, path, nil)
-		r.RemoteAddr = peer
-		w := httptest.NewRecorder()
-		h.ServeHTTP(w, r)
-		return w.Code
-	}
-	var all sync.WaitGroup
-	var refused atomic.Int64
-	hang := func(n int, peer string) {
-		for i := range n {
-			all.Go(func() {
-				if ask("/hang", fmt.Sprintf(peer, i)) == http.StatusServiceUnavailable {
-					refused.Add(1)
-					arrived <- false
-				}
-			})
-			<-arrived
+	synctest.Test(t, func(t *testing.T) {
+		r := newRoom(t, "rules: [{name: a, key: [ip], limits: 1000000/h}]", proxy.Options{Client: client, MaxInFlight: 16})
+		hang := func(n int, peer string) (refused int64) {
+			before := r.statuses[http.StatusServiceUnavailable].Load()
+			for i := range n {
+				_ = r.post(fmt.Sprintf(peer, i), "/slow").Close()
+				synctest.Wait()
+			}
+			return r.statuses[http.StatusServiceUnavailable].Load() - before
 		}
-	}
-	hang(8, "[2001:db8::%x]:1")
-	if refused.Load() != 5 {
-		t.Errorf("%d of 8 of one network refused, want 5: it has a quarter of what is free", refused.Load())
-	}
-	for _, other := range []string{"192.0.2.11:%d", "192.0.2.12:%d", "192.0.2.13:%d"} {
-		hang(8, other)
-	}
-	if got := ask("/", "192.0.2.1:1"); got != http.StatusOK {
-		t.Errorf("another address, beside four that have all they may: %d", got)
-	}
-	before := refused.Load()
-	hang(7, "127.0.0.3:%d")
-	if refused.Load() != before {
-		t.Errorf("%d of a trusted proxy refused", refused.Load()-before)
-	}
-	if got := ask("/", "192.0.2.1:1"); got != http.StatusServiceUnavailable {
-		t.Errorf("beyond the bound in all: %d", got)
-	}
-	close(finish)
-	all.Wait()
-	if got := ask("/", "[2001:db8::1]:1"); got != http.StatusOK {
-		t.Errorf("afterwards: %d", got)
-	}
+		if refused := hang(8, "[2001:db8::%x]:1"); refused != 5 {
+			t.Errorf("%d of 8 of one network refused, want 5: it has a quarter of what is free", refused)
+		}
+		for _, other := range []string{"192.0.2.11:%d", "192.0.2.12:%d", "192.0.2.13:%d"} {
+			hang(8, other)
+		}
+		r.good("beside four that have all they may", "192.0.2.1:1")
+		if refused := hang(7, "127.0.0.3:%d"); refused != 0 {
+			t.Errorf("%d of a trusted proxy refused", refused)
+		}
+		if hang(1, "192.0.2.1:%d") != 1 {
+			t.Error("beyond the bound in all, another is not refused")
+		}
+		close(r.goOn)
+		synctest.Wait()
+		r.good("afterwards", "[2001:db8::1]:1")
+	})
 }
 
 // TestInFlightAtOnce has more requests asked of the upstream at one moment than may wait for it: their
@@ -174,65 +145,4 @@ func TestInFlightOfSlowClients(t *testing.T) {
 		r.want(http.StatusOK, 7)
 		r.good("afterwards", "198.51.100.1:1")
 	})
-}
-
-// TestOverload measures goodput: it sends requests at three times the rate that the upstream can take,
-// from clients that give up after a second, and compares with the most that it can answer in time. Set
-// STINT_OVERLOAD to run it.
-func TestOverload(t *testing.T) {
-	if os.Getenv("STINT_OVERLOAD") == "" {
-		t.Skip("STINT_OVERLOAD=1 measures it, in a minute")
-	}
-	const workers, each = 2, 20 * time.Millisecond // 100 a second
-	for _, bound := range []int{-1, 32} {
-		best := 0.0
-		for _, rate := range []int{50, 80, 100, 150, 300} {
-			slots, over := make(chan struct{}, workers), make(chan struct{})
-			server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
-				select {
-				case slots <- struct{}{}: // it works even for those who have given up
-					time.Sleep(each)
-					<-slots
-				case <-over:
-				}
-			}))
-			f := start(t, mustURL(t, server.URL), 0, oneRule(t, "none", "1000000/s"), httplimit.ClientIP{}, proxy.Options{MaxInFlight: bound, MaxInFlightPerAddress: bound, MaxLag: time.Second})
-			good := goodput(f.address, rate, 5*time.Second)
-			best = max(best, good)
-			t.Logf("in flight %3d: %5d/s asked, %6.0f/s answered in time, %.2f of the best", bound, rate, good, good/best)
-			close(over)
-			server.Close()
-		}
-	}
-}
-
-// goodput sends requests at a rate, and returns how many a second were answered 200 within a second.
-func goodput(address string, rate int, long time.Duration) float64 {
-	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 2000}}
-	defer client.CloseIdleConnections()
-	var good atomic.Int64
-	var all sync.WaitGroup
-	tick := time.NewTicker(time.Second / time.Duration(rate))
-	defer tick.Stop()
-	for begin := time.Now(); time.Since(begin) < long; <-tick.C {
-		all.Go(func() {
-			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-			defer cancel()
-			r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address, nil)
-			if err != nil {
-				return
-			}
-			answer, err := client.Do(r)
-			if err != nil {
-				return
-			}
-			_, _ = io.Copy(io.Discard, answer.Body)
-			_ = answer.Body.Close() // read
-			if answer.StatusCode == http.StatusOK {
-				good.Add(1)
-			}
-		})
-	}
-	all.Wait()
-	return float64(good.Load()) / long.Seconds()
 }
