@@ -84,8 +84,6 @@ func TestPolicy(t *testing.T) {
 	})
 }
 
-func noAttribute(*http.Request, string) (string, bool) { return "", false }
-
 // TestPolicyFailure: when the store fails, each rule's on_store_failure decides.
 func TestPolicyFailure(t *testing.T) {
 	for word, want := range map[string]int{"open": 200, "closed": 503, "local": 200} {

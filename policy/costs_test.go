@@ -194,10 +194,7 @@ func TestCostsErrors(t *testing.T) {
 // TestCostsWait gives back a place in a queue whose rule was named.
 func TestCostsWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		rules := made.Rules(t, `{"rules":[{"name":"queue","key":[],"limits":["1/s burst 10 leaky_queue"]},{"name":"day","key":[],"limits":["100/d"]}]}`)
-		store := memstore.New(memstore.Options{})
-		defer func() { _ = store.Close() }()
-		p := made.Policy(t, store, rules, policy.Options{})
+		p := inFlight(t, `{"rules":[{"name":"queue","key":[],"limits":["1/s burst 10 leaky_queue"]},{"name":"day","key":[],"limits":["100/d"]}]}`)
 		r := &policy.Result{Costs: policy.Costs{"queue": 3}}
 		for i, want := range []time.Duration{0, 3 * time.Second} {
 			if waited, err := p.Wait(t.Context(), policy.Map{}, 10, 0, r); err != nil || !r.Decision.Allowed || waited != want {

@@ -85,7 +85,15 @@ func TestOverrides(t *testing.T) {
 func TestOverrideEnds(t *testing.T) {
 	p := customerPolicy(t, customerRules)
 	block := policy.Override{Block: true}
-	who := policy.Map{"ip": "192.0.2.7"}
+	replace := func(key string) error {
+		r := p.ReplaceOverrides()
+		err := r.Set("site", key, block)
+		return errors.Join(err, r.Commit())
+	}
+	reload := func(rules string) (err error) {
+		p, err = p.Reload(made.Rules(t, rules))
+		return err
+	}
 	for _, step := range []struct {
 		what string
 		do   func() error
@@ -93,36 +101,15 @@ func TestOverrideEnds(t *testing.T) {
 	}{
 		{"block", func() error { return p.SetOverride("site", "192.0.2.7", block) }, false},
 		{"taken away", func() error { return p.SetOverride("site", "192.0.2.7", policy.Override{}) }, true},
-		{"a set without it", func() error {
-			r := p.ReplaceOverrides()
-			err := r.Set("site", "192.0.2.9", block)
-			return errors.Join(err, r.Commit())
-		}, true},
-		{"a set with it", func() error {
-			r := p.ReplaceOverrides()
-			err := r.Set("site", "192.0.2.7", block)
-			return errors.Join(err, r.Commit())
-		}, false},
-		{"its rule is gone", func() (err error) {
-			rules, err := policy.Parse([]byte(`{"rules": [{"name": "new", "key": ["ip"], "limits": ["3/h"]}]}`))
-			if err == nil {
-				p, err = p.Reload(rules)
-			}
-			return err
-		}, true},
-		{"its rule is back", func() error {
-			rules, err := policy.Parse([]byte(customerRules))
-			if err == nil {
-				p, err = p.Reload(rules)
-			}
-			return err
-		}, false},
+		{"a set without it", func() error { return replace("192.0.2.9") }, true},
+		{"a set with it", func() error { return replace("192.0.2.7") }, false},
+		{"its rule is gone", func() error { return reload(`{"rules": [{"name": "new", "key": ["ip"], "limits": ["3/h"]}]}`) }, true},
+		{"its rule is back", func() error { return reload(customerRules) }, false},
 	} {
 		if err := step.do(); err != nil {
 			t.Fatalf("%s: %v", step.what, err)
 		}
-		r := peek(t, p, who)
-		if r.Decision.Allowed != step.want {
+		if r := peek(t, p, policy.Map{"ip": "192.0.2.7"}); r.Decision.Allowed != step.want {
 			t.Errorf("%s: allowed %v", step.what, r.Decision.Allowed)
 		}
 	}
