@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint/internal/arrivals"
+	"github.com/stint-dev/stint/internal/waitqueue"
 	"github.com/stint-dev/stint/meter"
 )
 
@@ -231,14 +232,15 @@ func (l *Limiter) SetLimits(limits ...Limit) error {
 		return fmt.Errorf("stint: the limits of %q cannot be set in this store: make another limiter of the same name", l.Name())
 	}
 	old := l.stand(l.terms.Load())
-	faster := termsOf(limits).faster(old)
-	if faster {
-		defer l.lines.Hold()()
-	}
 	if err := b.Change(limits...); err != nil {
 		return err
 	}
-	l.lines.EveryRoomMade(l.stand(old).capacity, old.drains, faster)
+	t := l.stand(old)
+	pace := t.pace()
+	if pace.Faster(old.pace()) && t.limits[0].name != old.limits[0].name { // another limit, of which nothing is in use
+		pace = waitqueue.Pace{}
+	}
+	l.lines.EveryRoomMade(t.capacity, old.drains, pace)
 	return nil
 }
 

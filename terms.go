@@ -8,6 +8,7 @@ import (
 	"github.com/stint-dev/stint/internal/arrivals"
 	"github.com/stint-dev/stint/internal/satmath"
 	"github.com/stint-dev/stint/internal/uint128"
+	"github.com/stint-dev/stint/internal/waitqueue"
 	"github.com/stint-dev/stint/meter"
 )
 
@@ -60,25 +61,12 @@ func (t *terms) refill(d time.Duration) (least int64) {
 // alone reports whether a leaky_queue is the only limit.
 func (t *terms) alone() bool { return t.queue && len(t.limits) == 1 }
 
-// faster reports whether the pace of a leaky_queue is above that of old terms.
-func (t *terms) faster(old *terms) bool {
-	if !t.alone() || !old.alone() {
-		return false
-	}
-	a, b := t.limits[0].spec, old.limits[0].spec
-	return uint128.Mul(uint64(a.Period), uint64(b.Count)).Less(uint128.Mul(uint64(b.Period), uint64(a.Count)))
-}
-
-// pace returns a function that says how long units take under the queue, rounded up; nil if
-// there are other limits.
-func (t *terms) pace() func(units int64) time.Duration {
+// pace returns the pace of the queue; one that is not known if there are other limits.
+func (t *terms) pace() waitqueue.Pace {
 	if !t.alone() {
-		return nil
+		return waitqueue.Pace{}
 	}
-	l := t.limits[0]
-	return func(units int64) time.Duration {
-		return satmath.Duration(uint128.Mul(uint64(units), uint64(l.spec.Period)).Ceil(uint64(l.spec.Count)))
-	}
+	return waitqueue.Pace{Period: t.limits[0].spec.Period, Count: t.limits[0].spec.Count}
 }
 
 // span returns n·T of the fastest bucket or queue among the limits, rounded down; 0 if there

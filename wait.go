@@ -66,8 +66,8 @@ type TurnStore interface {
 //
 // A wait ends early when room is made by [Reservation.Settle], [Limiter.Refund],
 // [Limiter.Reset], [Limiter.Unblock] or a changed limit: over a memstore at once, whichever caller
-// made the room; over a store that other processes share at once for Refund, Reset and
-// Unblock of this Limiter, and otherwise within a second. Under a
+// made the room; over a store that other processes share at once for Refund, Reset,
+// Unblock and SetLimits of this Limiter, and otherwise within a second. Under a
 // [LeakyQueue] all that wait then move up.
 //
 // Under a [LeakyQueue] the charge is made on arrival, as soon as the queue has
@@ -220,20 +220,13 @@ func watch(store Store, b Bound, key string, wake func()) (stop func(), poll tim
 func (o owner) Divert(waiting bool) { o.limiter.divert(waiting) }
 
 // Newcomer implements [arrivals.Owner].
-func (o owner) Newcomer(ctx context.Context, at arrivals.Place) (arrivals.Prospect, error) {
-	d, err := o.limiter.direct(ctx, meter.OpPeek, at.Key, 1)
-	p := arrivals.Prospect{Delay: d.Delay, Drained: d.ResetAfter}
-	switch t := o.limiter.terms.Load(); {
-	case t.alone() && d.Allowed && d.Delay > 0:
-		p.Unit = time.Duration(float64(d.ResetAfter) / float64(d.Delay) * float64(t.span(uint128.From(1))))
-	case t.alone() && !d.Allowed: // it finds a full queue once there is room
-		p.Delay = satmath.Duration(satmath.AddInt64(uint64(d.RetryAfter), uint64(t.span(uint128.From(uint64(t.capacity))))))
-	case !d.Allowed:
-		p.Delay = d.ResetAfter // at the latest, under one queue
-	case !t.alone():
-		p.Drained = d.Delay
+func (o owner) Newcomer(ctx context.Context, at arrivals.Place) (time.Duration, waitqueue.Pace, error) {
+	l := o.limiter
+	d, err := l.direct(ctx, meter.OpPeek, at.Key, 1)
+	if !d.Allowed {
+		d.Delay = d.ResetAfter // at the latest, under one queue
 	}
-	return p, err
+	return d.Delay, l.stand(l.terms.Load()).pace(), err
 }
 
 // GiveBack implements [arrivals.Owner]. If it fails, the place stays charged: strict.
@@ -310,7 +303,7 @@ func (r *Request) lacks(d Decision) (lacks uint64) {
 
 // place returns the place in a queue that the waiter has got.
 func (w *waiter) place() *waitqueue.Place[string] {
-	p := &waitqueue.Place[string]{Start: w.start, Units: w.part.cost, Reservation: string(w.id), Span: w.terms.pace()}
+	p := &waitqueue.Place[string]{Start: w.start, Units: w.part.cost, Reservation: string(w.id), Pace: w.terms.pace()}
 	switch {
 	case w.id == "":
 	case w.ttl > 0:
@@ -343,7 +336,7 @@ func (w *waiter) take(ctx context.Context) (d Decision, err error) {
 		d, w.id, err = l.takeTurn(ctx, w.terms, key, cost, w.ttl, age)
 		return d, err
 	}
-	asked, raised := time.Now(), w.terms.faster(before) && !w.terms.counts && !w.terms.bans
+	asked, raised := time.Now(), w.terms.pace().Faster(before.pace()) && !w.terms.counts && !w.terms.bans
 	if d, err = l.direct(ctx, meter.OpPeek, key, cost); err != nil || !d.Allowed && !raised {
 		return d, err
 	}

@@ -491,7 +491,7 @@ func TestQueueKeepsItsPlaces(t *testing.T) {
 }
 
 // TestQueueRaisedAroundPromises: a faster pace lets nobody start later than without it, wherever in the queue
-// others have been told delays.
+// others have been told delays or a larger burst has let some in.
 func TestQueueRaisedAroundPromises(t *testing.T) {
 	for seed := range uint64(400) {
 		var starts [2][30]time.Duration
@@ -501,16 +501,26 @@ func TestQueueRaisedAroundPromises(t *testing.T) {
 				rate, burst := 1+random.Int64N(30), 3+random.Int64N(40)
 				l := limiterOf(t, fmt.Sprintf("%d/10s leaky_queue burst %d", rate, burst))
 				faster := rate + 1 + random.Int64N(1+rate*(1+random.Int64N(30)))
-				began, change := time.Now(), random.IntN(30)
+				began, larger, change := time.Now(), random.IntN(60), random.IntN(30)
+				set := func(rate int64) {
+					if limit, err := stint.Parse(fmt.Sprintf("%d/10s leaky_queue burst %d", rate, burst)); err != nil || l.SetLimits(limit) != nil {
+						t.Fatal(err)
+					}
+					synctest.Wait()
+				}
 				var waits sync.WaitGroup
 				for i := range starts[raised] {
 					cost, takes := 1+random.Int64N(1+random.Int64N(3)), random.IntN(4) == 0
+					if i == larger { // lets those without a place in, under other numbers
+						burst += 20
+						set(rate)
+					}
 					if i == change {
 						time.Sleep(time.Duration(random.Int64N(2000)) * ms)
-						if limit, err := stint.Parse(fmt.Sprintf("%d/10s leaky_queue burst %d", faster, burst)); raised == 1 && (err != nil || l.SetLimits(limit) != nil) {
-							t.Fatal(err)
+						if raised == 1 {
+							rate = faster
+							set(rate)
 						}
-						synctest.Wait()
 					}
 					if takes {
 						if _, err := l.Take(bg, "k", cost); err != nil {

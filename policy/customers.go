@@ -12,6 +12,7 @@ import (
 	"github.com/stint-dev/stint/internal/match"
 	"github.com/stint-dev/stint/internal/overridetable"
 	"github.com/stint-dev/stint/internal/request"
+	"github.com/stint-dev/stint/internal/waitqueue"
 )
 
 // MaxPlans is how many different overrides the customers of a policy may have between them:
@@ -267,7 +268,7 @@ func (r *Replacement) Commit() error {
 // line: they may have room now.
 func (c *customers) changed() {
 	c.some.Store(true)
-	c.policy.lines.EveryRoomMade(math.MaxInt64, math.MaxInt64, false)
+	c.policy.lines.EveryRoomMade(math.MaxInt64, math.MaxInt64, waitqueue.Pace{})
 }
 
 // override gives a key under a rule what an override says.

@@ -13,6 +13,7 @@ import (
 	"github.com/stint-dev/stint/inflight"
 	"github.com/stint-dev/stint/internal/arrivals"
 	"github.com/stint-dev/stint/internal/uint128"
+	"github.com/stint-dev/stint/internal/waitqueue"
 	"github.com/stint-dev/stint/meter"
 )
 
@@ -52,8 +53,8 @@ func (o lineOwner) Divert(bool) {}
 
 // Newcomer implements [arrivals.Owner]. Nothing delays newcomers: requests under a
 // leaky_queue stand in Policy.queued.
-func (o lineOwner) Newcomer(context.Context, arrivals.Place) (p arrivals.Prospect, err error) {
-	return p, nil
+func (o lineOwner) Newcomer(context.Context, arrivals.Place) (delay time.Duration, pace waitqueue.Pace, err error) {
+	return delay, pace, err
 }
 
 // GiveBack implements [arrivals.Owner].

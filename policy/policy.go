@@ -176,7 +176,7 @@ func (p *Policy) Reload(rules *Rules) (*Policy, error) {
 		return nil, err
 	}
 	next, err := p.with(rules)
-	p.lines.EveryRoomMade(math.MaxInt64, math.MaxInt64, false)
+	p.lines.EveryRoomMade(math.MaxInt64, math.MaxInt64, waitqueue.Pace{})
 	return next, err
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"math"
-	"math/bits"
 	"strconv"
 	"time"
 
@@ -220,7 +219,7 @@ func (r *Result) queues(yield func(*ruleMatch, *RuleLimit)) (alone bool) {
 func heldBy(limits []stint.Limit) (longest time.Duration) {
 	for _, l := range limits {
 		if l.Algorithm().Queues() {
-			longest = max(longest, span(l, l.Burst()))
+			longest = max(longest, waitqueue.Pace{Period: l.Period(), Count: l.Count()}.Span(l.Burst()))
 		}
 	}
 	return longest
@@ -246,7 +245,7 @@ func (r *Result) line(place *waitqueue.Place[reservedPart], settles bool) (key s
 	if n > 1 { // requests may swap places only if they weigh the same in each queue
 		id = append(id, weights...)
 	} else {
-		place.Span = func(units int64) time.Duration { return span(only, units) }
+		place.Pace = waitqueue.Pace{Period: only.Period(), Count: only.Count()}
 	}
 	for _, part := range r.parts {
 		if part.shadow {
@@ -260,14 +259,4 @@ func (r *Result) line(place *waitqueue.Place[reservedPart], settles bool) (key s
 		}
 	}
 	return string(id)
-}
-
-// span returns how long units take at a limit's pace, rounded up.
-func span(l stint.Limit, units int64) time.Duration {
-	hi, lo := bits.Mul64(uint64(units), uint64(l.Period()))
-	if hi >= uint64(l.Count()) {
-		return math.MaxInt64
-	}
-	q, rest := bits.Div64(hi, lo, uint64(l.Count()))
-	return time.Duration(min(q, math.MaxInt64-1) + min(rest, 1))
 }

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint/internal/uint128"
+	"github.com/stint-dev/stint/internal/waitqueue"
 )
 
 // longestMoment is how far ahead a waiter's expected start is believed. It is also the least time for
@@ -50,8 +51,9 @@ type Owner interface {
 	Watch(at Place, wake func()) (stop func(), poll time.Duration)
 	// Divert learns whether anybody waits, when that changes. The lock of all lines is held.
 	Divert(waiting bool)
-	// Newcomer looks at the leaky_queue of a place.
-	Newcomer(ctx context.Context, at Place) (Prospect, error)
+	// Newcomer returns how long a request that joined the leaky_queue of a place now would wait, and
+	// the queue's pace.
+	Newcomer(ctx context.Context, at Place) (time.Duration, waitqueue.Pace, error)
 	// GiveBack settles the reservation of a place in a leaky_queue at keep units.
 	GiveBack(ctx context.Context, id string, keep int64)
 }
@@ -68,7 +70,6 @@ type Lines struct {
 	old     atomic.Int64 // until when limits from before a change may be in force, in ns since 1970; 0 for none
 	byPlace map[Place]*line
 	changed time.Time // when limits have changed last
-	holds   int       // how many changes to a faster pace are under way: nobody asks the store
 }
 
 // A line has the waiters of one place. Those in here have no room, as far as is known. Those in
@@ -91,7 +92,6 @@ type line struct {
 	busy      bool
 	stuck     bool          // the first of here was denied, so those behind it must wait
 	again     bool          // room was made since the store was last asked for the line
-	raised    bool          // a faster pace is about to come into force: the held waiters look first
 	fits      int64         // for how many units there is room, as one of the line has heard
 	denied    denial        // the last one
 	made      time.Time     // when something was last given back
@@ -361,29 +361,11 @@ func (ls *Lines) Old() bool {
 	return old != 0 && time.Now().UnixNano() < old
 }
 
-// Hold keeps the waiters from asking the store, until end is called behind EveryRoomMade of a faster pace:
-// places give nothing back once a request has passed by the new limits.
-func (ls *Lines) Hold() (end func()) {
-	order.Lock()
-	defer order.Unlock()
-	ls.holds++
-	return func() {
-		order.Lock()
-		defer order.Unlock()
-		ls.holds--
-		for _, ln := range ls.byPlace {
-			for _, s := range slices.Concat(ln.here, ln.elsewhere) {
-				s.waiter.wake()
-			}
-		}
-	}
-}
-
 // EveryRoomMade is [Lines.RoomMade] for every place where somebody waits, under limits that may have
 // changed. A waiter that needs more than capacity asks the store at once, wherever in its line it
 // stands, and so hears that it can never pass. Within drains, all that is in use comes back by the numbers
-// from before. faster says that a leaky_queue has a faster pace now: held waiters ask anew.
-func (ls *Lines) EveryRoomMade(capacity int64, drains time.Duration, faster bool) {
+// from before. Held waiters start by the pace of a leaky_queue, where that is faster than theirs.
+func (ls *Lines) EveryRoomMade(capacity int64, drains time.Duration, pace waitqueue.Pace) {
 	until := time.Now().UnixNano()
 	ls.old.Store(max(ls.old.Load(), until+min(int64(drains), math.MaxInt64-until)))
 	order.Lock()
@@ -396,7 +378,7 @@ func (ls *Lines) EveryRoomMade(capacity int64, drains time.Duration, faster bool
 				s.waiter.wake()
 			}
 		}
-		ln.raised = ln.raised || faster
+		ln.held.SpeedUp(pace, ls.changed)
 		ln.made = time.Now()
 		ln.roomMade()
 		ln.moveUp()

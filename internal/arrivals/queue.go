@@ -87,49 +87,28 @@ func (ln *line) surplus() (id string, keep int64, ok bool) {
 	return ln.held.Surplus(time.Now())
 }
 
-// A Prospect is what a store says of a request that would join a leaky_queue now.
-type Prospect struct {
-	Delay   time.Duration // until it would start
-	Drained time.Duration // until all that is in use has drained, by the numbers in force
-	Unit    time.Duration // how long one unit takes by the numbers in force; 0 if that is not known
-}
-
 // lookHeld asks the store whether the held waiters could start earlier, since somebody made room or
-// changed the limits. If they could, they give their places back and ask anew: all of them if the store has
-// charged less than their places, else, after a faster pace, those that start after a newcomer would. The caller has set busy;
-// lookHeld clears it.
+// changed the limits. If they could, they give their places back and ask anew. The caller has set
+// busy; lookHeld clears it.
 func (ln *line) lookHeld(ctx context.Context) {
 	defer ln.release(ctx)
-	p, err := ln.lines.Owner.Newcomer(ctx, ln.at)
-	now := time.Now()
+	delay, pace, err := ln.lines.Owner.Newcomer(ctx, ln.at)
+	newcomer := time.Now().Add(delay)
 	order.Lock()
 	defer order.Unlock()
-	raised := ln.raised
-	if ln.raised = false; err != nil || ln.held.Len() == 0 {
-		return // the held waiters keep their starts
+	if err != nil || ln.held.Len() == 0 || !ln.held.Charged(pace) {
+		return // the held waiters keep their starts: places of other numbers give nothing back
 	}
-	end, unit := ln.held.End()
-	half := unit / 2 // calls take time, and times are rounded
-	returns := p.Unit == 0 || (p.Unit-unit).Abs() <= unit/100
-	switch {
-	case returns && ln.held.OnePace() && now.Add(p.Drained+half).Before(end):
-		ln.disband(time.Time{})
-	case returns && raised && now.Add(p.Drained-half).Before(end): // nothing is charged behind them
-		back := min(1, float64(end.Sub(ln.held.Run()))/float64(max(p.Drained, 1)))
-		ln.disband(now.Add(p.Delay - time.Duration(back*float64(p.Delay))))
-	case raised: // places of other numbers, or before delays of others, give nothing back
-		ln.disband(now.Add(p.Delay + half))
+	if end, unit := ln.held.End(); newcomer.Add(unit / 2).Before(end) { // half a unit, since calls take time
+		ln.disband() // the store has charged less than their places
 	}
 }
 
-// holds reports whether nobody without a place may ask the store now: see Hold.
-func (ln *line) holds() bool { return ln.lines.holds > 0 || ln.raised && ln.held.Len() > 0 }
-
-// disband puts the held waiters that start after a moment back in front of those in here, in order. Their
-// places go back to the store before anybody asks it for the line.
-func (ln *line) disband(after time.Time) {
+// disband puts the held waiters back in front of those in here, in order. Their places go back to the
+// store before anybody asks it for the line.
+func (ln *line) disband() {
 	ln.stuck = false
-	for _, h := range ln.held.Disband(after) {
+	for _, h := range ln.held.Disband() {
 		w := h.Of.(*Waiter)
 		w.admitted, w.looked, w.due, w.opens = false, true, time.Time{}, time.Time{}
 		ln.enter(&w.stands[0])

@@ -188,8 +188,6 @@ func (w *Waiter) next(seat bool) (s step, due time.Time) {
 		return w.ln().nextHeld(w, now, seat)
 	case seat && w.seated:
 		return stepSeated, due
-	case slices.ContainsFunc(w.stands, func(s stand) bool { return s.line.holds() }):
-		return stepPause, due
 	case slices.ContainsFunc(w.stands, func(s stand) bool { return s.over }):
 		return stepOver, due
 	case w.aside:

@@ -14,6 +14,9 @@ import (
 	"slices"
 	"sort"
 	"time"
+
+	"github.com/stint-dev/stint/internal/satmath"
+	"github.com/stint-dev/stint/internal/uint128"
 )
 
 // A Return says who can give a place back to the store.
@@ -30,6 +33,22 @@ const (
 	ByWaiter
 )
 
+// A Pace is how fast a queue drains: Count units in each Period. The zero value is a pace that is not known.
+type Pace struct {
+	Period time.Duration
+	Count  int64
+}
+
+// Span returns how long units take, rounded up.
+func (p Pace) Span(units int64) time.Duration {
+	return satmath.Duration(uint128.Mul(uint64(units), uint64(p.Period)).Ceil(uint64(p.Count)))
+}
+
+// Faster reports whether p is faster than another pace with the same period.
+func (p Pace) Faster(than Pace) bool { return p.Period == than.Period && p.Count > than.Count }
+
+func (p Pace) known() bool { return p.Count > 0 }
+
 // A Place is a stretch of time that was charged for one request.
 type Place[T any] struct {
 	// Start is when the request may start.
@@ -42,11 +61,12 @@ type Place[T any] struct {
 	Grain       int64
 	// Return says who gives it back.
 	Return Return
-	// Span returns how long units take at the pace at which it was charged, rounded up. Without
-	// it a request only moves up to a place that was charged at its cost or more.
-	Span func(units int64) time.Duration
+	// Pace is that at which it was charged. If it is not known, a request only moves up to a place
+	// that was charged at its cost or more.
+	Pace Pace
 
 	owner *Waiter[T] // that it was charged for
+	moved bool       // it starts earlier than the store said: see SpeedUp
 }
 
 // loose reports whether the place may be given back at any moment, by a request
@@ -212,7 +232,7 @@ func (l *Line[T]) fit(from spot, units int64) (start, end spot, ok bool) {
 		if room < units {
 			continue
 		}
-		if end.used = l.places[end.at].Units - (room - units); end.used == l.places[end.at].Units || l.places[end.at].Span == nil {
+		if end.used = l.places[end.at].Units - (room - units); end.used == l.places[end.at].Units || !l.places[end.at].Pace.known() {
 			end = spot{end.at + 1, 0}
 		}
 		return start, end, true
@@ -226,20 +246,18 @@ func (l *Line[T]) fit(from spot, units int64) (start, end spot, ok bool) {
 // does not count, so that the request does
 // not give back the place that it started in.
 func (l *Line[T]) follows(i int) bool {
-	return i+1 < len(l.places) && l.places[i].Return != ByWaiter && l.places[i+1].Return != ByWaiter && l.adjoins(i)
-}
-
-// adjoins is follows wherever a place may be settled by its request.
-func (l *Line[T]) adjoins(i int) bool {
-	p, next := l.places[i], l.places[i+1]
-	return p.Span != nil && next.Span != nil && next.Start.Sub(l.endOf(p)) < min(p.Span(1), next.Span(1))/2
+	if i+1 == len(l.places) || !l.places[i].Pace.known() || l.places[i].Return == ByWaiter || l.places[i+1].Return == ByWaiter {
+		return false
+	}
+	next := l.places[i+1]
+	return next.Pace.known() && next.Start.Sub(l.endOf(l.places[i])) < min(l.places[i].Pace.Span(1), next.Pace.Span(1))/2
 }
 
 // time returns when a request at a spot starts.
 func (l *Line[T]) time(s spot) time.Time {
 	at := l.places[s.at].Start
 	if s.used > 0 {
-		at = at.Add(l.places[s.at].Span(s.used))
+		at = at.Add(l.places[s.at].Pace.Span(s.used))
 	}
 	return at
 }
@@ -268,47 +286,53 @@ func (l *Line[T]) End() (end time.Time, unit time.Duration) {
 	if last := l.lastNeeded(); last >= 0 {
 		p = l.places[last]
 	}
-	if p.Span == nil {
+	if !p.Pace.known() {
 		return p.Start, 0
 	}
-	return p.Start.Add(p.Span(p.Units)), p.Span(1)
+	return p.Start.Add(p.Pace.Span(p.Units)), p.Pace.Span(1)
 }
 
-// Run returns when the last places begin that follow each other, charged at one pace: if they go back, the
-// store has their time again.
-func (l *Line[T]) Run() time.Time {
-	i := len(l.places) - 1
-	for i > 0 && l.adjoins(i-1) && l.places[i-1].Span(1) == l.places[i].Span(1) {
-		i--
-	}
-	return l.places[i].Start
+// Charged reports whether no place is of other numbers of a limit that has the pace now: such a place gives
+// nothing back. A pace of another period is of another limit.
+func (l *Line[T]) Charged(now Pace) bool {
+	return !slices.ContainsFunc(l.places, func(p *Place[T]) bool {
+		return p.Pace.Period == now.Period && (p.moved || p.Pace != now)
+	})
 }
 
-// Disband takes the waiters that start after a moment out of the line, and returns them in order. Places
-// that only they need are left over, for [Line.Surplus].
-func (l *Line[T]) Disband(after time.Time) (waiters []*Waiter[T]) {
-	w := l.head
-	if last := l.startsBy(after); last != nil {
-		w = last.next
-	}
-	for w != nil {
-		next := w.next
-		if l.remove(w); w.own.Return == ByWaiter {
-			w.own.Return = ByLine // its request has not got it yet
-		}
-		waiters, w = append(waiters, w), next
-	}
-	return waiters
-}
-
-// OnePace reports whether all places were charged at the same pace.
-func (l *Line[T]) OnePace() bool {
+// SpeedUp has the places that were charged at a slower pace start as early as if all that is in the
+// queue took as long as the pace says from now on. The head may have to look again.
+func (l *Line[T]) SpeedUp(pace Pace, now time.Time) {
 	for _, p := range l.places {
-		if (p.Span == nil) != (l.places[0].Span == nil) || p.Span != nil && p.Span(1) != l.places[0].Span(1) {
-			return false
+		if wait := p.Start.Sub(now); pace.Faster(p.Pace) {
+			if wait > 0 {
+				wait = satmath.Duration(uint128.Mul(uint64(wait), uint64(p.Pace.Count)).Ceil(uint64(pace.Count)))
+			} else {
+				wait = -satmath.Duration(uint128.Mul(uint64(-wait), uint64(p.Pace.Count)).Floor(uint64(pace.Count)))
+			}
+			p.Start, p.Pace, p.moved = now.Add(wait), pace, true
 		}
 	}
-	return true
+	slices.SortStableFunc(l.places, func(a, b *Place[T]) int { return a.Start.Compare(b.Start) })
+}
+
+// Disband takes all waiters out of the line and returns them in order. Their places
+// are left over, for [Line.Surplus].
+func (l *Line[T]) Disband() []*Waiter[T] {
+	for _, p := range l.places {
+		if p.Return == ByWaiter && p.owner.in {
+			p.Return = ByLine // its request has not got it yet
+		}
+	}
+	waiters := make([]*Waiter[T], 0, l.n)
+	for w := l.head; w != nil; w = w.next {
+		waiters = append(waiters, w)
+	}
+	for _, w := range waiters {
+		w.prev, w.next, w.in = nil, nil, false
+	}
+	l.head, l.tail, l.n = nil, nil, 0
+	return waiters
 }
 
 // Start takes the head out of the line: its start has come.
@@ -327,10 +351,10 @@ func (l *Line[T]) Start() {
 
 // endOf returns when a place ends.
 func (l *Line[T]) endOf(p *Place[T]) time.Time {
-	if p.Span == nil {
+	if !p.Pace.known() {
 		return p.Start.Add(1<<63 - 1) // not known: for as long as there are waiters
 	}
-	return p.Start.Add(p.Span(p.Units))
+	return p.Start.Add(p.Pace.Span(p.Units))
 }
 
 // Leave takes w out of the line: it gives up, and those behind it move up. What
@@ -408,7 +432,7 @@ func (l *Line[T]) Surplus(now time.Time) (reservation T, keep int64, ok bool) {
 	case l.borrowed(l.lastNeeded()):
 		return reservation, 0, false
 	default:
-		if last > 0 && l.places[last-1].Return == ByLine && l.places[last-1].Span != nil && !l.follows(last-1) {
+		if last > 0 && l.places[last-1].Return == ByLine && l.places[last-1].Pace.known() && !l.follows(last-1) {
 			l.places[last-1].Return = Kept // the place of another request is in between
 		}
 		l.places[last] = nil

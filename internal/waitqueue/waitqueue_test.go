@@ -101,7 +101,7 @@ func history(t *testing.T, random *rand.Rand) {
 			continue
 		}
 		token, at := s.charge(units)
-		p := waitqueue.Place[int]{Start: at, Units: units, Reservation: token, Return: waitqueue.ByLine, Span: pace}
+		p := waitqueue.Place[int]{Start: at, Units: units, Reservation: token, Return: waitqueue.ByLine, Pace: waitqueue.Pace{Period: unit, Count: 1}}
 		if own && random.IntN(2) == 0 {
 			p.Return = waitqueue.ByWaiter
 		}
@@ -176,7 +176,7 @@ func TestLinesMoveUp(t *testing.T) {
 						ctx = leaves
 					}
 					all.Go(func() {
-						returns, _ := ls.Wait(ctx, "k", waitqueue.Place[int]{Start: at, Units: units, Reservation: token, Return: test.by, Span: pace})
+						returns, _ := ls.Wait(ctx, "k", waitqueue.Place[int]{Start: at, Units: units, Reservation: token, Return: test.by, Pace: waitqueue.Pace{Period: unit, Count: 1}})
 						if starts[i] = time.Since(began); returns {
 							s.settle(token, 0)
 						}
@@ -206,7 +206,7 @@ func TestLinesThousands(t *testing.T) {
 		for range 20_000 {
 			token, at := s.charge(1)
 			all.Go(func() {
-				_, _ = ls.Wait(ctx, "k", waitqueue.Place[int]{Start: at, Units: 1, Reservation: token, Return: waitqueue.ByLine, Span: pace})
+				_, _ = ls.Wait(ctx, "k", waitqueue.Place[int]{Start: at, Units: 1, Reservation: token, Return: waitqueue.ByLine, Pace: waitqueue.Pace{Period: unit, Count: 1}})
 			})
 		}
 		synctest.Wait()
