@@ -3,7 +3,6 @@ package redisstore_test
 import (
 	"errors"
 	"fmt"
-	"strings"
 	"sync"
 	"testing"
 
@@ -45,35 +44,5 @@ func TestKeyDenied(t *testing.T) {
 	}
 	if st := store.Stats(); st.Open != 0 || st.Batches == 0 {
 		t.Errorf("%+v: no breaker should be open, and calls shared", st)
-	}
-}
-
-// TestCommandDenied has a user that may call the script and not a command in it: each
-// request takes one call, and its error says what to look at.
-func TestCommandDenied(t *testing.T) {
-	t.Parallel()
-	server := redistest.Start(t)
-	store := open(t, server.URL(), redisstore.Options{})
-	limit := bind(t, store, "1000/1000h")
-	take(t, limit, "a", 1)
-	server.CLI(t, "acl", "setuser", "default", "-set")
-	server.CLI(t, "config", "resetstat")
-	const asked = 100
-	for range asked {
-		_, err := limit.Decide(ctx, meter.OpTake, "a", 1)
-		if !errors.Is(err, redisstore.ErrConfiguration) || !strings.Contains(err.Error(), "ACL LOG") {
-			t.Fatal(err)
-		}
-	}
-	info := server.CLI(t, "info", "commandstats")
-	if !strings.Contains(info, fmt.Sprintf("cmdstat_evalsha:calls=%d,", asked)) || callsOf(t, server, "eval") > 0 {
-		t.Errorf("%d requests: %s", asked, info)
-	}
-	if log := server.CLI(t, "acl", "log", "1"); !strings.Contains(log, "set") {
-		t.Errorf("ACL LOG: %s", log)
-	}
-	server.CLI(t, "acl", "setuser", "default", "+set")
-	if d := take(t, limit, "a", 1); d.Limit-d.Remaining != 2 {
-		t.Errorf("%+v: what was denied was charged", d)
 	}
 }

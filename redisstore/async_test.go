@@ -280,22 +280,6 @@ func TestAsyncEnvelope(t *testing.T) {
 	}
 }
 
-// TestAsyncSendsOnClose takes something and closes: it is counted.
-func TestAsyncSendsOnClose(t *testing.T) {
-	server := redistest.Start(t)
-	stores := nodes(t, server.URL(), 2, redisstore.Options{Modes: redisstore.Modes{AsyncUnsent: 100, AsyncPeriod: time.Hour}})
-	limit := bindIn(t, stores[0], redisstore.Async, "1000/1000h fixed_window")
-	for range 7 {
-		take(t, limit, "k", 3)
-	}
-	if err := stores[0].Close(); err != nil {
-		t.Fatal(err)
-	}
-	if d := take(t, bindIn(t, stores[1], redisstore.Strict, "1000/1000h fixed_window"), "k", 1); d.Remaining != 1000-21-1 {
-		t.Errorf("%+v", d)
-	}
-}
-
 // TestShares adds up what the shares of several nodes let through at once.
 func TestShares(t *testing.T) {
 	server := redistest.Start(t)

@@ -26,55 +26,6 @@ func waits(t testing.TB, b stint.Bound, op meter.Op, key string) time.Duration {
 	return time.Duration(d.RetryAfter)
 }
 
-// TestBanShared has two processes on one server share a ban, with limits of their own, to
-// the microsecond; in every mode whose limit the server decides. A process that repeats
-// denials without asking asks again at the ban's end, after a reset of its own at once, and
-// after that of another within a second.
-func TestBanShared(t *testing.T) {
-	server := redistest.Start(t)
-	for _, mode := range []redisstore.Mode{redisstore.Strict, redisstore.Lease, redisstore.Async} {
-		t.Run(mode.String(), func(t *testing.T) {
-			clock := newVirtual()
-			two := nodes(t, server.URL(), 2, redisstore.Options{Now: clock.now})
-			here, err := two[0].Mode(mode).Bind("login", parse(t, "20/1m burst 20 ban 1h"))
-			there, err2 := two[1].Mode(mode).Bind("login", parse(t, "20/1m burst 20 ban 10h"))
-			if err != nil || err2 != nil {
-				t.Fatal(err, err2)
-			}
-			ban := func() {
-				t.Helper()
-				take(t, here, "a", 20)
-				if got := waits(t, here, meter.OpTake, "a"); got != time.Hour {
-					t.Fatalf("the ban begins with %v", got)
-				}
-			}
-			ban()
-			for _, left := range []time.Duration{time.Hour, 40 * time.Minute, time.Minute, time.Microsecond} {
-				for range 3 {
-					for i, b := range []stint.Bound{here, there} {
-						for _, op := range []meter.Op{meter.OpTake, meter.OpPeek, meter.OpTakeUpTo} {
-							if got := waits(t, b, op, "a"); got != left {
-								t.Fatalf("process %d, %v before the end: %v", i, left, got)
-							}
-						}
-					}
-				}
-				clock.add(left - map[time.Duration]time.Duration{time.Hour: 40 * time.Minute, 40 * time.Minute: time.Minute, time.Minute: time.Microsecond}[left])
-			}
-			ban()
-			waits(t, there, meter.OpTake, "a")
-			forget(t, two[0], here, "a")
-			if got := waits(t, here, meter.OpPeek, "a"); got != 0 || waits(t, here, meter.OpTake, "a") != 0 {
-				t.Errorf("after a reset: %v", got)
-			}
-			clock.add(time.Second)
-			if got := waits(t, there, meter.OpTake, "a"); got != 0 {
-				t.Errorf("after the reset of another process: %v", got)
-			}
-		})
-	}
-}
-
 func forget(t testing.TB, s stint.Store, b stint.Bound, key string) {
 	t.Helper()
 	if err := s.Reset(ctx, []stint.Layer{{Bound: b, Key: key}}); err != nil {
@@ -208,12 +159,11 @@ func TestBanFlood(t *testing.T) {
 // TestBanNodes bans under one of two limits whose keys are on different nodes of a cluster.
 func TestBanNodes(t *testing.T) {
 	need.Time(t)
-	c := redistest.StartCluster(t, 3, 0)
 	clock := newVirtual()
-	store := open(t, c.URL(), redisstore.Options{Prefix: "nodes", Now: clock.now, NewKeys: -1})
-	knows(t, store)
+	a := newApart(t, redisstore.Options{Now: clock.now, NewKeys: -1})
+	store := a.store
 	user, ip := bind(t, store, "3/1m ban 1h"), bind(t, store, "5/1m ban 2h")
-	other, _ := apartKeys(store, "nodes", "mallory")
+	other, _ := a.keys("mallory")
 	ask := func(op meter.Op, cost int64) stint.Decision {
 		t.Helper()
 		d, err := store.Decide(ctx, op, []stint.Layer{{Bound: ip, Key: other}, {Bound: user, Key: "mallory"}}, cost)

@@ -16,7 +16,7 @@ import (
 // An oneNode driver is of a cluster with a node that serves everything, and answers
 // that all buckets are empty, when it is told to.
 type oneNode struct {
-	spy
+	answers
 	mu    sync.Mutex
 	free  bool            // calls are answered at once
 	sizes []int           // of calls, in requests

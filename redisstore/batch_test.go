@@ -200,6 +200,9 @@ func TestBatchMany(t *testing.T) {
 	if n := len(g.calls()); n != redisstore.MaxInFlight+3 || passed.Load() != 50 {
 		t.Errorf("%d calls, %d units passed: want %d, 50", n, passed.Load(), redisstore.MaxInFlight+3)
 	}
+	if n := store.Stats().Together; n != 2*redisstore.MostTogether { // the last goes alone
+		t.Errorf("%d requests shared calls", n)
+	}
 	shows(t, "requests in a call", fmt.Sprint(redisstore.MostTogether, ", less with long logs"))
 }
 
@@ -270,27 +273,44 @@ func testBatchOthers(t *testing.T, way, text string) {
 }
 
 // TestBatchLeft has callers give up: what waits is surely not executed, what
-// is on its way may be.
+// is on its way may be, and goes on without them.
 func TestBatchLeft(t *testing.T) {
-	store, g := gated(t, redistest.Start(t), redisstore.Options{})
-	limit := bind(t, store, "10/1h")
-	leaving, leave := context.WithCancel(ctx)
-	gone := make(chan error, 1)
-	calls := append(filling(t, store, short), func() {
-		_, err := limit.Decide(leaving, meter.OpTake, "a", 1)
-		gone <- err
-	}, func() {
-		if d, err := limit.Decide(ctx, meter.OpTake, "a", 1); err != nil || d.Remaining != 9 {
-			t.Errorf("%+v, %v; want 9 left: who gave up before it was sent charged nothing", d, err)
+	for what, c := range map[string]struct {
+		is   error
+		left int64 // of ten, to who asks next
+	}{"waiting": {redisstore.ErrNotExecuted, 9}, "on its way": {redisstore.ErrAmbiguous, 8}} {
+		store, g := gated(t, redistest.Start(t), redisstore.Options{})
+		limit := bind(t, store, "10/1h")
+		leaving, leave := context.WithCancel(ctx)
+		gone := make(chan error, 1)
+		leaves := func() {
+			leave()
+			if err := <-gone; !errors.Is(err, c.is) || !errors.Is(err, context.Canceled) {
+				t.Errorf("%s: %v, want %v", what, err, c.is)
+			}
 		}
-	})
-	wg := crowd(t, store, g, calls)
-	leave()
-	if err := <-gone; !errors.Is(err, redisstore.ErrNotExecuted) || !errors.Is(err, context.Canceled) {
-		t.Errorf("waiting: %v, want ErrNotExecuted", err)
+		if what == "on its way" {
+			g.reply = func(args []string) (any, error) {
+				if args[0] == "B" || args[0] == "R" {
+					leaves()
+				}
+				return nil, nil
+			}
+		}
+		wg := crowd(t, store, g, append(filling(t, store, short), func() {
+			_, err := limit.Decide(leaving, meter.OpTake, "a", 1)
+			gone <- err
+		}, func() {
+			if d, err := limit.Decide(ctx, meter.OpTake, "a", 1); err != nil || d.Remaining != c.left {
+				t.Errorf("%s: %+v, %v; want %d left", what, d, err, c.left)
+			}
+		}))
+		if what == "waiting" {
+			leaves()
+		}
+		close(g.opened)
+		wg.Wait()
 	}
-	close(g.opened)
-	wg.Wait()
 }
 
 // TestBatchSlow has calls take their time: what would wait for long goes as a
@@ -309,33 +329,6 @@ func TestBatchSlow(t *testing.T) {
 	if n != redisstore.MaxInFlight+1 || passed.Load() != 10 {
 		t.Errorf("%d calls while none returned, %d passed: want %d, 10", n, passed.Load(), redisstore.MaxInFlight+1)
 	}
-}
-
-// TestBatchSent has a caller give up when its request is on its way.
-func TestBatchSent(t *testing.T) {
-	store, g := gated(t, redistest.Start(t), redisstore.Options{})
-	limit := bind(t, store, "10/1h")
-	leaving, leave := context.WithCancel(ctx)
-	gone := make(chan error, 1)
-	g.reply = func(args []string) (any, error) {
-		if args[0] == "B" || args[0] == "R" {
-			leave()
-			if err := <-gone; !errors.Is(err, redisstore.ErrAmbiguous) {
-				t.Errorf("on its way: %v, want ErrAmbiguous", err)
-			}
-		}
-		return nil, nil
-	}
-	wg := crowd(t, store, g, append(filling(t, store, short), func() {
-		_, err := limit.Decide(leaving, meter.OpTake, "a", 1)
-		gone <- err
-	}, func() {
-		if d, err := limit.Decide(ctx, meter.OpTake, "a", 1); err != nil || d.Remaining != 8 {
-			t.Errorf("%+v, %v; want 8 left: the call went on without who gave up", d, err)
-		}
-	}))
-	close(g.opened)
-	wg.Wait()
 }
 
 // TestBatchFails has a call of many fail: all are told the same, and none is sent again.

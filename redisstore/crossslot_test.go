@@ -29,6 +29,14 @@ func sums(t *testing.T, c *redistest.Cluster) (keys, scripts, changes int) {
 	return keys, scripts, changes
 }
 
+// spread are keys in slots all over a cluster.
+func spread() (keys []string) {
+	for i := range 48 {
+		keys = append(keys, fmt.Sprint("key ", i))
+	}
+	return keys
+}
+
 // knows waits until the store knows which node serves which slots: then a request
 // on one node is one call.
 func knows(t *testing.T, store *redisstore.Store) {
@@ -47,17 +55,39 @@ func knows(t *testing.T, store *redisstore.Store) {
 	}
 }
 
-// apartKeys returns a key on another node than that of key, and one on the same
-// node in another slot.
-func apartKeys(store *redisstore.Store, prefix, key string) (other, near string) {
-	place := func(key string) (string, uint16) {
-		slot := redisstore.Slot(redisstore.State(redisstore.Options{Prefix: prefix}, key, "x"))
-		return store.NodeName(slot), slot
-	}
-	node, slot := place(key)
+// An apart is a store on a cluster, whose calls a test may come between, and one beside it.
+type apart struct {
+	*hooked
+	c            *redistest.Cluster
+	store, plain *redisstore.Store
+	prefix       string
+}
+
+func newApart(t *testing.T, o redisstore.Options) *apart {
+	t.Helper()
+	c := redistest.StartCluster(t, 3, 0)
+	driver := redisstore.NewDriver(client(t, c.Nodes[0].Addr))
+	o.Prefix = fmt.Sprint("apart", prefixes.Add(1))
+	a := &apart{hooked: &hooked{Driver: driver, Topology: driver.(redisstore.Topology)}, c: c, prefix: o.Prefix, plain: open(t, c.URL(), o)}
+	o.Driver = a.hooked
+	a.store = open(t, "", o)
+	knows(t, a.store)
+	return a
+}
+
+// slot returns the slot of a key under any limit, and what names its node.
+func (a *apart) slot(key string) (slot uint16, node string) {
+	slot = redisstore.Slot(redisstore.State(redisstore.Options{Prefix: a.prefix}, key, "x"))
+	return slot, a.store.NodeName(slot)
+}
+
+// keys returns a key on another node than that of key, and one on the same node in another
+// slot.
+func (a *apart) keys(key string) (other, near string) {
+	slot, node := a.slot(key)
 	for i := 0; other == "" || near == ""; i++ {
-		k := fmt.Sprint("apart ", i)
-		if n, s := place(k); n != node {
+		k := fmt.Sprint(key, " apart ", i)
+		if s, n := a.slot(k); n != node {
 			other = k
 		} else if s != slot {
 			near = k
@@ -66,15 +96,28 @@ func apartKeys(store *redisstore.Store, prefix, key string) (other, near string)
 	return other, near
 }
 
+// refuse has the node of a key refuse what begins with one of the verbs, until allow is
+// called.
+func (a *apart) refuse(key string, err redisstore.ReplyError, verbs ...string) (allow func()) {
+	_, away := a.slot(key)
+	refuses := func(key, verb string) error {
+		if slices.Contains(verbs, verb) && a.store.NodeName(redisstore.Slot(key)) == away {
+			return err
+		}
+		return nil
+	}
+	a.refuses.Store(&refuses)
+	return func() { a.refuses.Store(nil) }
+}
+
 // TestNodes counts what requests with keys in several slots cost a cluster: on one
 // node one call; on two one round of calls when it is denied, after which nothing
 // is there that was not before, and two when it passes.
 func TestNodes(t *testing.T) {
 	need.Time(t)
 	t.Parallel()
-	c := redistest.StartCluster(t, 3, 0)
-	store := open(t, c.URL(), redisstore.Options{Prefix: "nodes", NewKeys: -1})
-	knows(t, store)
+	a := newApart(t, redisstore.Options{NewKeys: -1})
+	c, store := a.c, a.store
 	user, ip := bind(t, store, "3/24h"), bind(t, store, "1000000/24h fixed_window")
 	ask := func(name, key string, want stint.Decision, calls, newKeys int) {
 		t.Helper()
@@ -88,7 +131,7 @@ func TestNodes(t *testing.T) {
 			t.Errorf("%s and %s: %d calls, %d new keys, %d changes: want %d, %d", name, key, afterScripts-scripts, afterKeys-keys, afterChanges-changes, calls, newKeys)
 		}
 	}
-	other, near := apartKeys(store, "nodes", "mallory")
+	other, near := a.keys("mallory")
 	passes, denied := stint.Decision{Allowed: true}, stint.Decision{Denied: 2}
 	ask("mallory", near, passes, 1, 2)
 	ask("mallory", other, passes, 4, 1)
@@ -103,9 +146,8 @@ func TestNodes(t *testing.T) {
 func TestNodesFlood(t *testing.T) {
 	need.Time(t)
 	t.Parallel()
-	c := redistest.StartCluster(t, 3, 0)
-	store := open(t, c.URL(), redisstore.Options{NewKeys: 50})
-	knows(t, store)
+	a := newApart(t, redisstore.Options{NewKeys: 50})
+	c, store := a.c, a.store
 	user, ip := bind(t, store, "1/24h"), bind(t, store, "1000000/24h")
 	take(t, user, "mallory", 1)
 	keys, _, _ := sums(t, c)
@@ -141,7 +183,7 @@ type hooked struct {
 	before func()
 	back   func() // does it before what was charged is given back
 
-	refuses atomic.Pointer[func(key string) bool] // a node refuses a charge
+	refuses atomic.Pointer[func(key, verb string) error] // what a node answers in place of doing it, or nil
 }
 
 func (h *hooked) EvalSHA(ctx context.Context, sha string, keys, args []string) (any, error) {
@@ -161,8 +203,10 @@ func (h *hooked) EvalSHA(ctx context.Context, sha string, keys, args []string) (
 		}
 		h.mu.Unlock()
 	}
-	if refuses := h.refuses.Load(); refuses != nil && strings.EqualFold(args[0], "k") && (*refuses)(keys[0]) {
-		return nil, redisstore.ReplyError("READONLY it is not the master any more")
+	if refuses := h.refuses.Load(); refuses != nil {
+		if err := (*refuses)(keys[0], args[0]); err != nil {
+			return nil, err
+		}
 	}
 	return h.Driver.EvalSHA(ctx, sha, keys, args)
 }
@@ -171,22 +215,13 @@ func (h *hooked) EvalSHA(ctx context.Context, sha string, keys, args []string) (
 // giving back: what time has forgiven is not given back a second time.
 func TestGivenBack(t *testing.T) {
 	t.Parallel()
-	c := redistest.StartCluster(t, 3, 0)
-	driver := redisstore.NewDriver(client(t, c.Nodes[0].Addr))
-	h := &hooked{Driver: driver, Topology: driver.(redisstore.Topology)}
 	now := atomic.Int64{}
 	now.Store(972 * int64(500*time.Hour)) // where a window of 500 hours begins: none ends before the test does
-	clock := func() int64 { return now.Load() }
-	store := open(t, "", redisstore.Options{Driver: h, Prefix: "back", Now: clock})
-	plain := open(t, c.URL(), redisstore.Options{Prefix: "back", Now: clock})
-	knows(t, store)
+	h := newApart(t, redisstore.Options{Now: now.Load})
+	store, plain := h.store, h.plain
 	for i, text := range []string{"4/24h", "4/24h leaky_queue", "7/25h", "4/24h token_bucket_interval", "4/24h fixed_window", "4/24h fixed_window from first", "4/24h sliding_log", "4/24h sliding_counter"} {
 		mine := fmt.Sprint("mine ", i)
-		last, _ := apartKeys(store, "back", mine)
-		last += fmt.Sprint(i)
-		for store.NodeName(redisstore.Slot(redisstore.State(redisstore.Options{Prefix: "back"}, mine, "x"))) == store.NodeName(redisstore.Slot(redisstore.State(redisstore.Options{Prefix: "back"}, last, "x"))) {
-			last += "'"
-		}
+		last, _ := h.keys(mine)
 		limit, one := bind(t, store, text), bind(t, store, "1/500h fixed_window")
 		h.before = func() {
 			take(t, bind(t, plain, "1/500h fixed_window"), last, 1)
@@ -213,14 +248,11 @@ func TestGivenBack(t *testing.T) {
 // charged elsewhere is settled: what then stands may not be told as not executed.
 func TestNotGivenBack(t *testing.T) {
 	t.Parallel()
-	c := redistest.StartCluster(t, 3, 0)
-	driver := redisstore.NewDriver(client(t, c.Nodes[0].Addr))
-	h := &hooked{Driver: driver, Topology: driver.(redisstore.Topology)}
-	store := open(t, "", redisstore.Options{Driver: h, Prefix: "stands", Timeout: patience})
-	knows(t, store)
+	h := newApart(t, redisstore.Options{Timeout: patience})
+	store := h.store
 	for i, test := range []struct{ opened, settled bool }{{false, false}, {true, true}, {false, true}} {
 		mine := fmt.Sprint("mine ", i)
-		there, _ := apartKeys(store, "stands", mine)
+		there, _ := h.keys(mine)
 		limit := bind(t, store, "100/24h")
 		layers := []stint.Layer{{Bound: limit, Key: mine}, {Bound: limit, Key: there}}
 		take(t, limit, mine, 2)
@@ -234,9 +266,7 @@ func TestNotGivenBack(t *testing.T) {
 		if test.opened {
 			reserve()
 		}
-		away := store.NodeName(redisstore.Slot(redisstore.State(redisstore.Options{Prefix: "stands"}, there, "x")))
-		refuses := func(key string) bool { return store.NodeName(redisstore.Slot(key)) == away }
-		h.refuses.Store(&refuses)
+		allow := h.refuse(there, "READONLY it is not the master any more", "k", "K")
 		h.back = func() {
 			if test.settled && !test.opened {
 				reserve()
@@ -249,7 +279,7 @@ func TestNotGivenBack(t *testing.T) {
 			}
 		}
 		_, err := store.Decide(ctx, meter.OpTake, layers, 1)
-		h.refuses.Store(nil)
+		allow()
 		d := take(t, limit, mine, 0)
 		t.Logf("%+v: %d of %d remain, %v", test, d.Remaining, d.Limit, err)
 		if used := d.Limit - d.Remaining; used > 2 && !errors.Is(err, redisstore.ErrAmbiguous) || used > 3 || !test.settled && used > 2 {
@@ -267,19 +297,15 @@ func TestNotGivenBack(t *testing.T) {
 func TestOvertaken(t *testing.T) {
 	need.Time(t)
 	t.Parallel()
-	c := redistest.StartCluster(t, 3, 0)
-	driver := redisstore.NewDriver(client(t, c.Nodes[0].Addr))
-	h := &hooked{Driver: driver, Topology: driver.(redisstore.Topology)}
 	noon := func() int64 { return time.Date(2030, 5, 5, 12, 0, 0, 0, time.UTC).UnixNano() } // no day ends
-	store := open(t, "", redisstore.Options{Driver: h, Prefix: "overtaken", Now: noon})
-	plain := open(t, c.URL(), redisstore.Options{Prefix: "overtaken", Now: noon})
-	knows(t, store)
+	h := newApart(t, redisstore.Options{Now: noon})
+	c, store, plain := h.c, h.store, h.plain
 	for i, text := range []string{
 		"5/24h", "5/24h burst 9", "7/25h", "5/24h leaky_queue", "5/24h burst 9 token_bucket_interval", "5/24h fixed_window",
 		"5/24h sliding_log", "5/24h sliding_counter", "5/24h sliding_buckets", "5 per day in UTC", "1/60000h burst 4",
 	} {
 		mine := fmt.Sprint("mine ", i)
-		last, _ := apartKeys(store, "overtaken", mine)
+		last, _ := h.keys(mine)
 		limit, one := bind(t, store, text), bind(t, store, "1/24h fixed_window")
 		take(t, limit, mine, 2)
 		before, err := limit.Decide(ctx, meter.OpPeek, mine, 0)
@@ -305,37 +331,66 @@ func TestOvertaken(t *testing.T) {
 	}
 }
 
-// TestRaiseApart raises a reservation in two slots: once one of its keys was reset, no unit is
-// taken in either.
-func TestRaiseApart(t *testing.T) {
+// TestResetApart has reservations in two slots, of which one key was reset: nothing is given
+// back, nor more taken, in either.
+func TestResetApart(t *testing.T) {
 	t.Parallel()
-	c := redistest.StartCluster(t, 3, 0)
-	store := open(t, c.URL(), redisstore.Options{Prefix: "raised"})
-	knows(t, store)
-	there, _ := apartKeys(store, "raised", "here")
-	limit := bind(t, store, "9/24h fixed_window")
-	layers := []stint.Layer{{Bound: limit, Key: "here"}, {Bound: limit, Key: there}}
-	reserve := func(raises stint.ReservationID) (stint.ReservationID, error) {
-		layers[0].Raises, layers[1].Raises = raises, raises
-		_, id, err := store.Reserve(ctx, layers, 2, time.Hour)
-		return id, err
+	a := newApart(t, redisstore.Options{})
+	there, _ := a.keys("here")
+	for text, verb := range map[string]func(layers []stint.Layer, id stint.ReservationID) error{
+		"19/24h fixed_window": func(layers []stint.Layer, id stint.ReservationID) error {
+			raised := slices.Clone(layers)
+			raised[0].Raises, raised[1].Raises = id, id
+			_, _, err := a.store.Reserve(ctx, raised, 2, time.Hour)
+			return err
+		},
+		"19/1000h": func(_ []stint.Layer, id stint.ReservationID) error {
+			_, err := a.store.Settle(ctx, id, 2)
+			return err
+		},
+	} {
+		limit := bind(t, a.store, text)
+		layers := []stint.Layer{{Bound: limit, Key: "here"}, {Bound: limit, Key: there}}
+		reserve := func() stint.ReservationID {
+			_, id, err := a.store.Reserve(ctx, layers, 3, time.Hour)
+			if err != nil || id == "" {
+				t.Fatal(id, err)
+			}
+			return id
+		}
+		if err := verb(layers, reserve()); err != nil {
+			t.Errorf("%s: %v", text, err)
+		}
+		for i := range layers {
+			id := reserve()
+			if err := a.store.Reset(ctx, layers[i:i+1]); err != nil {
+				t.Fatal(err)
+			}
+			before := peek(t, limit, layers[1-i].Key).Remaining
+			if err := verb(layers, id); !errors.Is(err, stint.ErrReservation) {
+				t.Errorf("%s, %q was reset: %v", text, layers[i].Key, err)
+			}
+			if here, other := peek(t, limit, layers[i].Key), peek(t, limit, layers[1-i].Key); here.Remaining != here.Limit || other.Remaining != before {
+				t.Errorf("%s, %q was reset: %d remain there, and %d, %d before, of the other", text, layers[i].Key, here.Remaining, other.Remaining, before)
+			}
+		}
 	}
-	first, err := reserve("")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err = reserve(first); err != nil {
-		t.Fatal(err)
-	}
-	if err := store.Reset(ctx, layers[1:]); err != nil {
-		t.Fatal(err)
-	}
-	if _, err = reserve(first); !errors.Is(err, stint.ErrReservation) {
-		t.Error("one of its keys was reset:", err)
-	}
-	for key, want := range map[string]int64{"here": 9 - 2 - 2, there: 9} {
-		if d, err := limit.Decide(ctx, meter.OpPeek, key, 1); err != nil || d.Remaining != want {
-			t.Errorf("%q: %d remain, want %d: %v", key, d.Remaining, want, err)
+}
+
+// TestDeniedElsewhere has a limit count what one in another slot denies, and says
+// how long that takes to pass.
+func TestDeniedElsewhere(t *testing.T) {
+	t.Parallel()
+	store := newApart(t, redisstore.Options{}).store
+	first := stint.Layer{Bound: bind(t, store, "1/1h"), Key: "key 1"}
+	counts := stint.Layer{Bound: bind(t, store, "2/2h sliding_log count_denied"), Key: "key 2"}
+	for i := range 2 {
+		d, err := store.Decide(ctx, meter.OpTake, []stint.Layer{first, counts}, 1)
+		if err != nil || d.Allowed != (i == 0) {
+			t.Fatalf("%d: %+v, %v", i, d, err)
+		}
+		if wait, _ := d.RetryAfter.Duration(); i == 1 && wait <= time.Hour {
+			t.Errorf("denied for %v, while the log that counted it is full for two hours", wait)
 		}
 	}
 }
@@ -344,13 +399,9 @@ func TestRaiseApart(t *testing.T) {
 // only at the charge: a limit of another node that counts what is denied does not count it.
 func TestExcusedElsewhere(t *testing.T) {
 	t.Parallel()
-	c := redistest.StartCluster(t, 3, 0)
-	driver := redisstore.NewDriver(client(t, c.Nodes[0].Addr))
-	h := &hooked{Driver: driver, Topology: driver.(redisstore.Topology)}
-	store := open(t, "", redisstore.Options{Driver: h, Prefix: "excused"})
-	plain := open(t, c.URL(), redisstore.Options{Prefix: "excused"})
-	knows(t, store)
-	there, _ := apartKeys(store, "excused", "here")
+	h := newApart(t, redisstore.Options{})
+	store, plain := h.store, h.plain
+	there, _ := h.keys("here")
 	counts, one := bind(t, store, "5/24h sliding_log count_denied"), bind(t, store, "1/24h")
 	for _, late := range []bool{false, true} {
 		layers := []stint.Layer{{Bound: counts, Key: "here"}, {Bound: one, Key: there}}

@@ -3,7 +3,9 @@ package redisstore_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,14 +14,11 @@ import (
 	"github.com/stint-dev/stint/fallback"
 	"github.com/stint-dev/stint/inflight"
 	"github.com/stint-dev/stint/internal/testkit/made"
+	"github.com/stint-dev/stint/internal/testkit/redistest"
+	"github.com/stint-dev/stint/meter"
 	"github.com/stint-dev/stint/policy"
 	"github.com/stint-dev/stint/redisstore"
 )
-
-// A silent driver answers no call of a script that is loaded.
-type silent struct{ canned }
-
-func (*silent) Eval(context.Context, string, []string, []string) (any, error) { return []any{}, nil }
 
 // TestCallersDeadline has callers who leave before the store's deadline while the server
 // does not answer: whoever decides without the store does so while they are still there.
@@ -35,9 +34,7 @@ func TestCallersDeadline(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				driver := &silent{}
-				driver.answer.Store(&cannedAnswer{after: time.Hour})
-				shared, err := redisstore.New(redisstore.Options{Driver: driver, Timeout: time.Second})
+				shared, err := redisstore.New(redisstore.Options{Driver: answers(never), Timeout: time.Second})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -114,9 +111,7 @@ func byRules(failure string) func(*testing.T, *redisstore.Store) func(context.Co
 // once more.
 func TestInFlightDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		driver := &silent{}
-		driver.answer.Store(&cannedAnswer{after: time.Hour})
-		shared, err := redisstore.New(redisstore.Options{Driver: driver, Timeout: time.Second})
+		shared, err := redisstore.New(redisstore.Options{Driver: answers(never), Timeout: time.Second})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -152,9 +147,7 @@ func TestInFlightShadowSilent(t *testing.T) {
 		"in shadow only": ``,
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			driver := &silent{}
-			driver.answer.Store(&cannedAnswer{after: time.Hour})
-			shared, err := redisstore.New(redisstore.Options{Driver: driver, Timeout: time.Second})
+			shared, err := redisstore.New(redisstore.Options{Driver: answers(never), Timeout: time.Second})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -181,23 +174,13 @@ func TestInFlightShadowSilent(t *testing.T) {
 	}
 }
 
-// A slow driver takes a while to let units in flight in.
-type slow struct{ canned }
-
-func (*slow) EvalSHA(ctx context.Context, _ string, _, args []string) (any, error) {
-	select {
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	case <-time.After(100 * time.Millisecond):
-	}
-	return slices.Repeat([]any{int64(1)}, (len(args)-5)/2), nil
-}
-
 // TestInFlightSlow takes places under several limits of a server that is slow: all of them
 // together have the time of one call.
 func TestInFlightSlow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, err := redisstore.New(redisstore.Options{Driver: &slow{}, Timeout: 150 * time.Millisecond})
+		s, err := redisstore.New(redisstore.Options{Timeout: 150 * time.Millisecond, Driver: answers(func(ctx context.Context, args []string) (any, error) {
+			return slices.Repeat([]any{int64(1)}, (len(args)-5)/2), after(ctx, 100*time.Millisecond)
+		})})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -215,4 +198,61 @@ func TestInFlightSlow(t *testing.T) {
 		_ = s.Close()
 		time.Sleep(time.Minute)
 	})
+}
+
+// TestRequestDeadline has requests that take several calls: all of these together
+// have the time that one has.
+func TestRequestDeadline(t *testing.T) {
+	t.Parallel()
+	c := redistest.StartCluster(t, 3, 0)
+	var mu sync.Mutex
+	ends := map[time.Time]int{} // until when each call has time
+	slow := time.Duration(0)
+	driver := &front{Driver: redisstore.NewDriver(client(t, c.Nodes[0].Addr)), eval: func(ctx context.Context, _, args []string, call func([]string) (any, error)) (any, error) {
+		end, _ := ctx.Deadline()
+		mu.Lock()
+		ends[end]++
+		mu.Unlock()
+		select {
+		case <-time.After(slow):
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+		return call(args)
+	}}
+	store := open(t, "", redisstore.Options{Driver: driver, Timeout: 5 * time.Second, NewKeys: -1})
+	var layers []stint.Layer
+	for i := range 4 {
+		layers = append(layers, stint.Layer{Bound: bind(t, store, "1/1h"), Key: fmt.Sprint("key ", i)})
+	}
+	var id stint.ReservationID
+	for _, step := range []struct {
+		name string
+		do   func() error
+	}{
+		{"take", func() error { _, err := store.Decide(ctx, meter.OpTake, layers[:2], 1); return err }},
+		{"take that is denied", func() error { _, err := store.Decide(ctx, meter.OpTake, layers, 1); return err }},
+		{"take up to", func() error { _, err := store.Decide(ctx, meter.OpTakeUpTo, layers[2:], 1); return err }},
+		{"reset", func() error { return store.Reset(ctx, layers) }},
+		{"reserve", func() (err error) { _, id, err = store.Reserve(ctx, layers, 1, time.Minute); return err }},
+		{"settle", func() error { _, err := store.Settle(ctx, id, 0); return err }},
+		{"refund", func() error { _, err := store.Refund(ctx, layers, 1); return err }},
+	} {
+		clear(ends)
+		if err := step.do(); err != nil {
+			t.Fatalf("%s: %v", step.name, err)
+		}
+		if len(ends) != 1 {
+			t.Errorf("%s: calls until %d different times", step.name, len(ends))
+		}
+	}
+	slow = time.Hour // and it ends then
+	hurry := open(t, "", redisstore.Options{Driver: driver, Timeout: 15 * time.Millisecond})
+	for i := range layers {
+		layers[i].Bound = bind(t, hurry, "1/1h")
+	}
+	if _, err := hurry.Decide(ctx, meter.OpTake, layers, 1); !errors.Is(err, stint.ErrAmbiguous) && !errors.Is(err, redisstore.ErrNotExecuted) {
+		t.Errorf("a driver that does not answer: %v", err)
+	}
+	shows(t, "one request waits for Redis", "15 ms")
 }

@@ -90,10 +90,11 @@ func TestChargeBesideShare(t *testing.T) {
 // charged, the error says.
 func TestChargeInPart(t *testing.T) {
 	t.Parallel()
-	store, mine, there, refusing := apartStore(t, "owed", "C")
+	a := newApart(t, redisstore.Options{Timeout: patience})
+	store, mine := a.store, "mine"
+	there, _ := a.keys(mine)
 	limit := bind(t, store, "100/24h")
-	refusing(true)
-	defer refusing(false)
+	defer a.refuse(there, full, "C")()
 	charges := []fallback.Charge{{Bound: limit, Key: there, Units: 4}, {Bound: limit, Key: mine, Units: 4}}
 	err := store.Charge(ctx, "once", charges)
 	var parts *fallback.ChargeError
@@ -150,14 +151,16 @@ func TestChargeKeyDenied(t *testing.T) {
 // takes them.
 func TestChargeOneNodeAway(t *testing.T) {
 	t.Parallel()
-	store, mine, there, refusing := apartStore(t, "away", "C")
-	front := fallback.NewFailover(store, fallback.Options{Local: memstore.New(memstore.Options{})})
+	a := newApart(t, redisstore.Options{Timeout: patience})
+	mine := "mine"
+	there, _ := a.keys(mine)
+	front := fallback.NewFailover(a.store, fallback.Options{Local: memstore.New(memstore.Options{})})
 	defer front.Close()
 	pair, err := front.Bind(nil, "api", parse(t, "100/24h"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	refusing(true)
+	allow := a.refuse(there, full, "C")
 	for _, key := range []string{there, mine} {
 		take(t, pair.Local, key, 5)
 		pair.Owe(errors.New("connection refused"), key, 5, true)
@@ -167,7 +170,7 @@ func TestChargeOneNodeAway(t *testing.T) {
 	if d, st := take(t, pair.Main, mine, 0), front.Stats(); d.Remaining != 95 || st.Posted != 5 || st.Owing != 1 {
 		t.Errorf("%+v, %+v", d, st)
 	}
-	refusing(false)
+	allow()
 	eventually(t, "the debt to the other node is not charged", func() bool { return take(t, pair.Main, there, 0).Remaining == 95 })
 	if d := take(t, pair.Main, mine, 0); d.Remaining != 95 {
 		t.Errorf("%+v", d)

@@ -124,24 +124,6 @@ func TestDeadAddressFirst(t *testing.T) {
 	conn.Close()
 }
 
-// TestDeadHostFirst has a URL of two hosts, the first of which does not answer, and of
-// one that only refuses.
-func TestDeadHostFirst(t *testing.T) {
-	need.Time(t)
-	t.Parallel()
-	c := redistest.StartCluster(t, 3, 0)
-	for _, dead := range []string{blackHole(t, "127.0.0.9", "0"), "127.0.0.1:1"} {
-		store := open(t, "redis://"+dead+","+c.Nodes[1].Addr, redisstore.Options{})
-		limit := bind(t, store, "1000/1h")
-		for range 8 {
-			take(t, limit, "a", 1)
-		}
-		if err := store.Close(); err != nil {
-			t.Error(err)
-		}
-	}
-}
-
 // TestIPv6 connects to a server and to a cluster by addresses of IPv6.
 func TestIPv6(t *testing.T) {
 	need.Time(t)

@@ -11,21 +11,32 @@ import (
 	"github.com/stint-dev/stint/redisstore"
 )
 
-// A spy is a driver that notes what it is asked, and answers that a bucket is
-// empty of backlog.
-type spy struct{ args [][]string }
+// Answers are a driver without a server, which answers the calls of the loaded script.
+type answers func(ctx context.Context, args []string) (any, error)
 
-func (s *spy) EvalSHA(_ context.Context, _ string, _, args []string) (any, error) {
-	s.args = append(s.args, args)
-	return int64(0), nil
+func (a answers) EvalSHA(ctx context.Context, _ string, _, args []string) (any, error) {
+	return a(ctx, args)
 }
 
 // Eval is for what the store asks beside the requests, since EvalSHA never lacks a
 // script.
-func (*spy) Eval(context.Context, string, []string, []string) (any, error) { return nil, nil }
+func (answers) Eval(context.Context, string, []string, []string) (any, error) { return []any{}, nil }
 
-func (*spy) Cluster() bool { return false }
-func (*spy) Close()        {}
+func (answers) Cluster() bool { return false }
+func (answers) Close()        {}
+
+// after is how long an answer takes, unless the caller is gone before.
+func after(ctx context.Context, d time.Duration) error {
+	select {
+	case <-time.After(d):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// never comes as an answer.
+func never(ctx context.Context, _ []string) (any, error) { return nil, after(ctx, time.Hour) }
 
 // A front is a driver that does something about each call of a loaded script: call makes
 // it.
@@ -49,23 +60,26 @@ var tooLate = regexp.MustCompile("y[0-9]{16}$")
 // is the clock. Bounds of calendars and when a call is too late are looked up by the client's,
 // and looked up again when the server says that they are none of its.
 func TestNoClientTime(t *testing.T) {
-	s := &spy{}
-	store := open(t, "", redisstore.Options{Driver: s, Timeout: patience})
+	var asked [][]string
+	store := open(t, "", redisstore.Options{Timeout: patience, Driver: answers(func(_ context.Context, args []string) (any, error) {
+		asked = append(asked, args)
+		return int64(0), nil // a bucket is empty of backlog
+	})})
 	for _, text := range texts {
 		if unit, _ := parse(t, text).Calendar(); unit != "" {
 			continue
 		}
 		limit := bind(t, store, text)
-		s.args = nil
+		asked = nil
 		for range 2 {
 			_, _ = limit.Decide(ctx, meter.OpTake, "a", 1) // the answer is right for buckets alone
 			time.Sleep(2 * time.Millisecond)
 		}
-		for _, args := range s.args {
+		for _, args := range asked {
 			args[2] = tooLate.ReplaceAllString(args[2], "")
 		}
-		if len(s.args) != 2 || !slices.Equal(s.args[0], s.args[1]) {
-			t.Errorf("%s: asked %q", text, s.args)
+		if len(asked) != 2 || !slices.Equal(asked[0], asked[1]) {
+			t.Errorf("%s: asked %q", text, asked)
 		}
 	}
 }

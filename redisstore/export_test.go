@@ -51,8 +51,8 @@ func Numbers() string {
 	return source
 }
 
-// Source and SHA are the script.
-var Source, SHA = source, sha
+// Source is the script.
+var Source = source
 
 // OneCell has newcomers of one tag share one cell.
 func (s *Store) OneCell() {
@@ -87,14 +87,6 @@ func (b *breaker) Lets() bool { return b.lets() }
 // Ended says how a call ended: good, bad, or neither; probe whether the caller has
 // to try from now on.
 func (b *breaker) Ended(good, bad bool) (probe bool) { return b.ended(healthOf(good, bad), 0) }
-
-// Probe tries until the server answers.
-func (b *breaker) Probe(ctx context.Context, try func(context.Context) bool) {
-	b.probe(ctx, func(ctx context.Context, _ uint16) health {
-		good := try(ctx)
-		return healthOf(good, !good)
-	})
-}
 
 func healthOf(good, bad bool) health {
 	switch {

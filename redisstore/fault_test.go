@@ -236,115 +236,6 @@ func lasting(d time.Duration) time.Duration {
 	return d
 }
 
-// An on is a server, and the way to it.
-type on struct {
-	s *redistest.Server
-	p *redistest.Proxy
-}
-
-func signalled(s syscall.Signal) func(testing.TB, on) {
-	return func(t testing.TB, o on) { o.s.Signal(t, s) }
-}
-
-// A suffering is a fault: how it begins and ends, and whether the server forgets.
-type suffering struct {
-	name       string
-	begin, end func(testing.TB, on)
-	lasts      time.Duration
-	lossy      bool
-}
-
-// TestFaultStall is TestFaults for a server that stands still for so long that
-// connections to it are given up.
-func TestFaultStall(t *testing.T) {
-	need.Time(t)
-	t.Parallel() // it waits more than it works
-	suffering{"stall", signalled(syscall.SIGSTOP), signalled(syscall.SIGCONT), lasting(30 * time.Second), false}.trial(t, true)
-}
-
-func (f suffering) trial(t *testing.T, crowded bool) {
-	s := redistest.Start(t)
-	o := on{s, redistest.NewProxy(t, s.Addr)}
-	r := newTrial(t, redisstore.Options{URL: o.p.URL()})
-	if r.crowded = crowded; crowded {
-		r.pace = 20 * time.Millisecond
-	}
-	f.begin(t, o)
-	r.during(f.lasts, 200)
-	for begun := time.Now(); f.name == "replies cut" && o.p.Cuts() < 10; { // a busy machine makes few calls in time
-		if time.Since(begun) > patience {
-			t.Fatalf("only %d replies were cut", o.p.Cuts())
-		}
-		r.during(f.lasts, 200)
-	}
-	f.end(t, o)
-	r.recovered()
-	r.judge(f.lossy)
-}
-
-// TestFaults makes a server or the way to it suffer, under load. Whatever it is:
-// each call is answered, in time; the server counts each at most once, and those
-// that passed without it afterwards; no more passes than is said; and soon after,
-// Redis answers again.
-func TestFaults(t *testing.T) {
-	set := func(f redistest.Fault) func(testing.TB, on) { return func(_ testing.TB, o on) { o.p.Set(f) } }
-	cli := func(args ...string) func(testing.TB, on) { return func(t testing.TB, o on) { o.s.CLI(t, args...) } }
-	well := set(redistest.Fault{})
-	half := 500 * time.Millisecond
-	for _, f := range []suffering{
-		{"kill and restart empty", func(_ testing.TB, o on) { o.s.Kill() }, func(t testing.TB, o on) { o.s.Restart(t) }, half, true},
-		{"stall", signalled(syscall.SIGSTOP), signalled(syscall.SIGCONT), 1500 * time.Millisecond, false},
-		{"stall on the way", set(redistest.Fault{Stall: true}), well, 1500 * time.Millisecond, false},
-		{"connections refused", func(_ testing.TB, o on) { o.p.Set(redistest.Fault{Refuse: true}); o.p.Reset() }, well, half, false},
-		{"replies cut", set(redistest.Fault{CutEvery: 5}), well, half, false},
-		{"10 ms", set(redistest.Fault{Delay: 10 * time.Millisecond}), well, half, false},
-		{"100 ms", set(redistest.Fault{Delay: 100 * time.Millisecond}), well, half, false},
-		{"5 s", set(redistest.Fault{Delay: 5 * time.Second}), well, half, false},
-		{"full", cli("config", "set", "maxmemory", "1"), cli("config", "set", "maxmemory", "0"), half, false},
-		{"a replica", cli("replicaof", "127.0.0.1", "1"), cli("replicaof", "no", "one"), half, false},
-		{"scripts gone", cli("script", "flush"), well, half, false},
-		{"writers paused", cli("client", "pause", fmt.Sprint(half.Milliseconds()), "write"), well, half, false},
-	} {
-		t.Run(f.name, func(t *testing.T) { f.trial(t, false) })
-	}
-}
-
-// TestFaultResets resets all connections again and again while calls are on
-// their way, each time after some were answered, however long that takes.
-func TestFaultResets(t *testing.T) {
-	s := redistest.Start(t)
-	p := redistest.NewProxy(t, s.Addr)
-	r := newTrial(t, redisstore.Options{URL: p.URL()})
-	done := make(chan struct{})
-	var wg sync.WaitGroup
-	var resets atomic.Int64
-	answered := int64(0) // when it last reset them
-	wg.Go(func() {
-		for {
-			select {
-			case <-done:
-				return
-			case <-time.After(30 * time.Millisecond):
-				if now := r.witness.answered.Load(); now >= answered+20 {
-					answered = now
-					p.Reset()
-					resets.Add(1)
-				}
-			}
-		}
-	})
-	for begun := time.Now(); resets.Load() < 10 && time.Since(begun) < patience; {
-		r.during(lasting(time.Second), 200)
-	}
-	close(done)
-	wg.Wait()
-	r.recovered()
-	r.judge(false)
-	if n := resets.Load(); n < 10 || r.witness.answered.Load() < 200 {
-		t.Errorf("%d resets and %d answers: that was no trial", n, r.witness.answered.Load())
-	}
-}
-
 // TestManyCallersOfAStall has more callers at once than a client library has
 // room for, on a server that does not answer: each gets its error in time, and none
 // leaves anything behind.
@@ -413,4 +304,123 @@ func TestBoot(t *testing.T) {
 			store.Close()
 		}
 	}
+}
+
+// TestPartition takes one of three nodes its way to the server: what it sends
+// vanishes, and neither answer nor reset comes back. It answers by its part of
+// the limits, in time; the others go on as ever; all together let through what
+// the limit and that part do; and when the way is back, late or with all that
+// was on it lost, the server counts what passed, each unit at most once.
+func TestPartition(t *testing.T) {
+	need.Time(t)
+	for name, lost := range map[string]bool{"late": false, "lost": true} {
+		t.Run(name, func(t *testing.T) { testPartition(t, lost) })
+	}
+}
+
+func testPartition(t *testing.T, lost bool) {
+	s := redistest.Start(t)
+	way := redistest.NewProxy(t, s.Addr)
+	base := goroutines()
+	prefix := "partition " + t.Name()
+	cut := newTrial(t, redisstore.Options{URL: way.URL(), Prefix: prefix})
+	all := []*trial{cut}
+	for range 2 { // which have no reason to fall back, but for a machine that is busy
+		all = append(all, newTrial(t, redisstore.Options{URL: s.URL(), Prefix: prefix, Timeout: patience}))
+	}
+	part := int64(narrow/len(all)) + 1
+	for _, r := range all {
+		if err := r.front.SetNodes(len(all)); err != nil {
+			t.Fatal(err)
+		}
+		r.keys = append(r.keys, "b")            // which was never used
+		r.early = int64(r.front.Stats().Failed) // on a machine that is busy
+	}
+	way.Set(redistest.Fault{Stall: true})
+	before, first := make([]int64, len(all)), cut.narrowly.Load()
+	var stops []func()
+	for i, r := range all {
+		before[i] = r.calls.Load()
+		stops = append(stops, r.load())
+	}
+	most := 0
+	for end := time.Now().Add(2 * time.Second); time.Now().Before(end) || cut.calls.Load()-before[0] < 200 || all[1].calls.Load()-before[1] < 200 || all[2].calls.Load()-before[2] < 200; {
+		if time.Since(end) > patience {
+			t.Fatal("less than 200 calls a node: that is no trial")
+		}
+		time.Sleep(100 * time.Millisecond)
+		most = max(most, goroutines()-base)
+	}
+	alone := cut.narrowly.Load() - first
+	if !cut.front.Stats().Degraded {
+		t.Error("the node that is cut off does not know")
+	}
+	if lost {
+		way.Reset()
+	}
+	way.Set(redistest.Fault{})
+	for _, stop := range stops {
+		stop()
+	}
+	for _, r := range all {
+		r.recovered()
+	}
+	time.Sleep(50 * time.Millisecond) // what was given up may still arrive
+
+	passed, narrowly := checkTrials(t, all, part)
+	if alone < part/2 || alone > 2*part {
+		t.Errorf("the node let %d units through by itself: its part of a key is %d", alone, part)
+	}
+	if most > 300 { // with 72 callers
+		t.Errorf("%d goroutines more than before", most)
+	}
+	t.Logf("%d calls, %d units of the narrow limit, %d by itself; %d goroutines more", passed, narrowly, alone, most)
+	for _, r := range all {
+		if err := r.front.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	nothingLeft(t, base)
+}
+
+// checkTrials holds the trials of one prefix, of which the first was cut off, to what
+// is promised, and returns how many units passed of each limit.
+func checkTrials(t *testing.T, all []*trial, part int64) (passed, narrowly int64) {
+	t.Helper()
+	cut, ambiguous := all[0], int64(0)
+	for i, r := range all {
+		passed, ambiguous, narrowly = passed+r.passed.Load(), ambiguous+r.witness.ambiguous.Load(), narrowly+r.narrowly.Load()
+		if failed := r.front.Stats().Failed; i > 0 && failed > 0 {
+			t.Errorf("node %d has a way to the server, and fell back %d times", i, failed)
+		}
+		if took := r.slowest.Load(); took > patience { // of 15 ms, and what else runs here
+			t.Errorf("a call of node %d took %v", i, took)
+		}
+	}
+	if used := cut.used(); used > passed || used < passed-ambiguous {
+		t.Errorf("%d units passed, %d calls were ambiguous, and the server has counted %d: want at most one charge a call, and none lost", passed, ambiguous, used)
+	}
+	if may := int64(len(cut.keys))*(narrow+part) + cut.early; narrowly > may {
+		t.Errorf("%d units passed of %d keys, at most %d may", narrowly, len(cut.keys), may)
+	}
+	return passed, narrowly
+}
+
+// nothingLeft waits until there are no more goroutines than at first, but for a
+// few of the library's.
+func nothingLeft(t testing.TB, base int) {
+	t.Helper()
+	eventually(t, "goroutines are left", func() bool { return goroutines() <= base+5 })
+}
+
+// goroutines returns how many there are but for those of proxies, which keep
+// what others have given up.
+func goroutines() (n int) {
+	buf := make([]byte, 1<<20)
+	for stack := range strings.SplitSeq(string(buf[:runtime.Stack(buf, true)]), "\n\n") {
+		if !strings.Contains(stack, "redistest.(*Proxy)") {
+			n++
+		}
+	}
+	return n
 }

@@ -10,10 +10,31 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/internal/testkit/need"
 	"github.com/stint-dev/stint/internal/testkit/redistest"
 	"github.com/stint-dev/stint/meter"
 	"github.com/stint-dev/stint/redisstore"
 )
+
+// at returns options of each store at one URL.
+func at(url string) func(store int) redisstore.Options {
+	return func(int) redisstore.Options { return redisstore.Options{URL: url} }
+}
+
+// openPlain returns a store with a prefix of its own and the default timeout, which ends
+// with the test.
+func openPlain(t testing.TB, o redisstore.Options) *redisstore.Store {
+	t.Helper()
+	if o.Prefix == "" {
+		o.Prefix = fmt.Sprint("fault", prefixes.Add(1))
+	}
+	store, err := redisstore.New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = store.Close() })
+	return store
+}
 
 const (
 	modeNodes  = 3    // stores that share the limits
@@ -263,12 +284,15 @@ func Replicated(t testing.TB, master *redistest.Server) {
 	})
 }
 
-// Modes has servers fail under stores in modes Lease and Async: slots that move, a master
-// of a cluster that is killed, and one of a Sentinel set. Every call is answered in time,
-// no more passes than is said, what was let through is counted once, and afterwards all is
-// as it was.
-func Modes(t *testing.T) {
-	for name, fail := range map[string]func(*testing.T){"cluster": modesCluster, "Sentinel": modesSentinel} {
+// TestModeFaults has servers fail under stores in modes Lease and Async: slots that move, a
+// master of a cluster that is killed, a clock that steps, and a way that ends nowhere. Every call is answered in time, no more passes than is said, what
+// was let through is counted once, and afterwards all is as it was.
+func TestModeFaults(t *testing.T) {
+	need.Time(t)
+	t.Parallel() // it waits more than it works
+	for name, fail := range map[string]func(*testing.T){
+		"cluster": modesCluster, "clock": modesClock, "partition": modesPartition,
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			fail(t)
@@ -302,19 +326,106 @@ func modesCluster(t *testing.T) {
 	})
 }
 
-// modesSentinel kills the master of a Sentinel set under stores in modes Lease
-// and Async.
-func modesSentinel(t *testing.T) {
-	s := redistest.StartSentinels(t)
-	f := newFleet(t, at(s.URL()), "a", "b", "c")
+// modesClock steps the clock of a server back and forth under stores in modes
+// Lease and Async. Steps back add nothing to what passes, in real time, nor do
+// they lock a key out for longer than two drains. A step forth is time that
+// passes, at most a limit's worth, and ends leases for the server while nodes
+// have them in hand. Once the clock is where it was, all that was let through is
+// counted, to the unit.
+func modesClock(t *testing.T) {
+	const drain = modeBurst * time.Second / modeRate
+	const leased = modeBurst / 10 // S
+	server, clock := redistest.StartClock(t)
+	patient := func(int) redisstore.Options { // no call has a reason to fail, but a machine that is busy
+		return redisstore.Options{URL: server.URL(), Timeout: patience}
+	}
+	f := newFleet(t, patient, "a", "b")
 	f.during(func() {})
 	f.exact("before")
-	Replicated(t, s.Data[0])
-	f.forgets(func() {
-		s.DownAfter(t, time.Second/2)
-		s.Data[0].Kill()
-		eventually(t, "the Sentinels elect nobody", func() bool { return s.Data[1].Role() == "master" })
+	for _, step := range []struct {
+		name        string
+		by          time.Duration
+		idle, lasts time.Duration
+		more        int64
+	}{
+		{"a second back", -time.Second, drain, 1700 * time.Millisecond, 0},
+		{"a day back", -24 * time.Hour, drain, drain + time.Second, 0},
+		{"a day forth", 24 * time.Hour, 0, 2200 * time.Millisecond, modeBurst + leased},
+		{"a second forth", time.Second, 0, 1500 * time.Millisecond, modeRate + leased},
+	} {
+		time.Sleep(step.idle) // buckets are full again
+		f.during(func() {
+			time.Sleep(300 * time.Millisecond)
+			if step.idle > 0 { // a step back may lock a key out for the rest, on a busy machine before it had much
+				eventually(f, step.name+": full buckets let little through", func() bool { return f.passed() >= modeRate })
+			}
+			eventually(f, step.name+": nothing is in hand", func() bool { return f.held() > 0 })
+			clock.Step(t, step.by)
+			time.Sleep(step.lasts)
+			f.decided(step.name)
+		})
+		f.envelopes(step.name, step.more, modeRate)
+	}
+	f.exact("the clock where it was")
+	if n := f.failed.Load(); n != 0 {
+		f.Errorf("%d calls failed: a clock that steps is no reason", n)
+	}
+}
+
+// modesPartition takes one of the stores in modes Lease and Async its way to the
+// server, which neither answers nor resets: it spends what it has in hand or may
+// leave unsent, and then lets nothing more through; the others go on. All
+// together stay within the bounds of their modes, and when the way is back, what
+// was let through is counted to the unit.
+func modesPartition(t *testing.T) {
+	server := redistest.Start(t)
+	way := redistest.NewProxy(t, server.Addr)
+	first := func(store int) redisstore.Options {
+		if store == 0 {
+			return redisstore.Options{URL: way.URL()}
+		}
+		return redisstore.Options{URL: server.URL()}
+	}
+	f := newFleet(t, first, "a", "b")
+	time.Sleep(modeBurst * time.Second / modeRate) // buckets are full again
+	f.during(func() {
+		passes := func(limit int, key string) bool {
+			d, _ := f.limits[limit][0].Decide(ctx, meter.OpTake, key, 1)
+			return d.Allowed
+		}
+		eventually(f, "the node has nothing in hand when it is cut off", func() bool {
+			for range 100 { // of a key that is its own, as fast as it can
+				passes(0, "c")
+			}
+			way.Set(redistest.Fault{Stall: true})
+			if passes(0, "c") {
+				return true
+			}
+			way.Set(redistest.Fault{})
+			time.Sleep(200 * time.Millisecond)
+			return false
+		})
+		for begun := time.Now(); time.Since(begun) < 2200*time.Millisecond; time.Sleep(100 * time.Millisecond) {
+			passes(0, "c")
+		}
+		for range modeUnsent { // where slow callers have not spent it
+			_ = f.ask(0, "a")
+		}
+		for range 200 { // a lease lasts 1.75 s
+			for i, key := range []string{"c", "a", "a"} {
+				if passes(i, key) {
+					f.Fatalf("mode %d: long after it was cut off, the node lets through what nobody knows of", i)
+				}
+			}
+		}
+		way.Set(redistest.Fault{})
+		f.decided("afterwards")
 	})
+	f.envelopes("partition", 0, 2*modeRate)
+	f.exact("partition")
+	f.during(func() {}) // and all is as it was
+	f.envelopes("afterwards", 0, 20)
+	f.exact("afterwards")
 }
 
 // KeyIn returns a key whose slot is one of these.

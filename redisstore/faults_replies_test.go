@@ -50,11 +50,15 @@ const (
 	slowReply = 3 * within
 )
 
-// Replies goes through the errors that servers answer with, each made by a real
+// TestReplies goes through the errors that servers answer with, each made by a real
 // one. Every call ends in time with an error of the right class, charges
 // nothing, and opens the breaker where the server serves no caller; when the cause
 // has gone, the store decides again.
-func Replies(t *testing.T) {
+func TestReplies(t *testing.T) {
+	if testing.Short() && redistest.Program() == "redis-server" { // TestValkey runs it in short
+		t.Skip("slow")
+	}
+	t.Parallel() // it waits more than it works
 	for _, r := range replies {
 		t.Run(r.name, func(t *testing.T) {
 			s := &scene{TB: t, Server: redistest.Start(t, r.args...)}
@@ -163,15 +167,18 @@ func (s *scene) take() error {
 	return err
 }
 
-// apart is a driver that says it is no cluster, so that the store sends keys of
+// pretending is a driver that says it is no cluster, so that the store sends keys of
 // several slots in one call.
-type apart struct{ redisstore.Driver }
+type pretending struct{ redisstore.Driver }
 
-func (apart) Cluster() bool { return false }
+func (pretending) Cluster() bool { return false }
 
-// CrossSlot has a driver of a cluster ask for keys in several slots at once.
-func CrossSlot(t *testing.T, driver redisstore.Driver) {
-	s := &scene{TB: t, store: openPlain(t, redisstore.Options{Driver: apart{driver}, Timeout: within})}
+// TestCrossSlot has a driver that does not know that it is of a cluster ask for keys in
+// several slots at once.
+func TestCrossSlot(t *testing.T) {
+	t.Parallel()
+	driver := redisstore.NewDriver(client(t, redistest.StartCluster(t, 3, 0).Nodes[0].Addr))
+	s := &scene{TB: t, store: openPlain(t, redisstore.Options{Driver: pretending{driver}, Timeout: within})}
 	var err error
 	if s.limiter, err = stint.NewLimiter(s.store, "1000000/100000h", parse(t, "1000000/100000h")); err != nil {
 		t.Fatal(err)

@@ -107,48 +107,37 @@ func TestInFlightShared(t *testing.T) {
 
 func clusterURL(t *testing.T) string { return redistest.StartCluster(t, 3, 0).URL() }
 
-// TestInFlightWrites counts what the server writes: a denial nothing, a request with its end
-// two commands; and keys go when nothing is held.
-func TestInFlightWrites(t *testing.T) {
-	server := redistest.Start(t)
-	s := open(t, server.URL(), redisstore.Options{Prefix: "w"})
-	one := flying(1)
-	if !acquire(t, s, one) {
-		t.Fatal("denied")
-	}
-	before := dirty(t, server)
-	for range 50 {
-		if acquire(t, s, flying(1)) {
-			t.Fatal("passed")
-		}
-	}
-	if after := dirty(t, server); after != before {
-		t.Errorf("50 denials made %d changes of %d", after, before)
-	}
-	s.InFlight().Release(one)
-	eventually(t, "the key stays", func() bool { return server.CLI(t, "DBSIZE") == "0\n" })
-}
-
 // TestInFlightAway fails in time while the server is away, and what was held when it went,
-// and ended meanwhile, is given back when it answers again.
+// ended meanwhile, or was taken for a request that got no answer, is given back when it
+// answers again: by the process, and by leases.
 func TestInFlightAway(t *testing.T) {
-	server := redistest.Start(t)
-	proxy := redistest.NewProxy(t, server.Addr)
-	s := open(t, proxy.URL(), redisstore.Options{Prefix: "away", Timeout: 100 * time.Millisecond, Lease: time.Second})
-	other := open(t, server.URL(), redisstore.Options{Prefix: "away", Lease: time.Second})
-	one := flying(1)
-	eventually(t, "it takes no place", func() bool { return gets(t, s, one) })
-	proxy.Set(redistest.Fault{Stall: true})
-	if ok, err := s.InFlight().Acquire(t.Context(), flying(1)); ok || !errors.Is(err, redisstore.ErrNotExecuted) && !errors.Is(err, redisstore.ErrAmbiguous) {
-		t.Errorf("with the server away: %v, %v", ok, err)
+	for name, holding := range map[string]func(of string) []inflight.Hold{
+		"own":   func(string) []inflight.Hold { return flying(1) },
+		"lease": func(of string) []inflight.Hold { return leased(1, of, time.Second) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			server := redistest.Start(t)
+			proxy := redistest.NewProxy(t, server.Addr)
+			s := open(t, proxy.URL(), redisstore.Options{Prefix: "away", Timeout: 100 * time.Millisecond, Lease: time.Second})
+			other := open(t, server.URL(), redisstore.Options{Prefix: "away", Lease: time.Second})
+			one := holding("x")
+			eventually(t, "it takes no place", func() bool { return gets(t, s, one) })
+			proxy.Set(redistest.Fault{Stall: true})
+			if ok, err := s.InFlight().Acquire(t.Context(), holding("y")); ok || !errors.Is(err, redisstore.ErrNotExecuted) && !errors.Is(err, redisstore.ErrAmbiguous) {
+				t.Errorf("with the server away: %v, %v", ok, err)
+			}
+			s.InFlight().Release(one)
+			s.InFlight().Release(leased(2, "of another process", 0))
+			theirs := holding("z")
+			eventually(t, "the lease does not end", func() bool { return acquire(t, other, theirs) })
+			proxy.Set(redistest.Fault{})
+			other.InFlight().Release(theirs)
+			again := holding("w")
+			eventually(t, "it takes no place again", func() bool { return gets(t, s, again) })
+			s.InFlight().Release(again)
+			eventually(t, "the key stays", func() bool { return server.CLI(t, "DBSIZE") == "0\n" })
+		})
 	}
-	s.InFlight().Release(one)
-	eventually(t, "the lease does not end", func() bool { return acquire(t, other, flying(1)) })
-	proxy.Set(redistest.Fault{})
-	other.InFlight().Release(one)
-	eventually(t, "it takes no place again", func() bool { return gets(t, s, one) })
-	s.InFlight().Release(one)
-	eventually(t, "the key stays", func() bool { return server.CLI(t, "DBSIZE") == "0\n" })
 }
 
 // leased is units of a limit that have a lease.
@@ -158,67 +147,10 @@ func leased(limit int64, name string, ttl time.Duration) []inflight.Hold {
 	return holds
 }
 
-// TestInFlightLeased holds units by leases, which no process needs to renew: they outlive the
-// process that took them, any other gives them back, once, and a lease ends by itself.
-func TestInFlightLeased(t *testing.T) {
-	server := redistest.Start(t)
-	a := open(t, server.URL(), redisstore.Options{Prefix: "leased", Lease: 100 * time.Millisecond})
-	b := open(t, server.URL(), redisstore.Options{Prefix: "leased", Lease: time.Hour}) // a beat may be late
-	if !acquire(t, a, leased(3, "x", time.Hour)) || !acquire(t, a, leased(3, "y", time.Hour)) || !acquire(t, b, flying(3)) {
-		t.Fatal("denied with room for all")
-	}
-	if err := a.Close(); err != nil {
-		t.Fatal(err)
-	}
-	renewed := func() string { return server.CLI(t, "HGET", flightKey(t, server), "y") }
-	before := renewed()
-	for range 3 {
-		b.InFlight().Release(leased(3, "x", 0))
-		b.InFlight().Release(leased(3, "unknown", 0))
-	}
-	eventually(t, "what another process took is not given back", func() bool { return running(t, b) == 2 })
-	for range 3 {
-		b.InFlight().Release(leased(3, "x", 0))
-	}
-	last := leased(3, "z", time.Hour)
-	if !acquire(t, b, last) || acquire(t, b, leased(3, "w", time.Hour)) {
-		t.Errorf("with one of three left: %+v", last)
-	}
-	b.InFlight().Release(last)
-	eventually(t, "what this process took is not given back", func() bool { return running(t, b) == 2 })
-	last = leased(3, "short", 50*time.Millisecond)
-	if !acquire(t, b, last) {
-		t.Errorf("with one of three left: %+v", last)
-	}
-	eventually(t, "the lease does not end", func() bool { return running(t, b) == 2 })
-	b.InFlight().Release(last)
-	if after := renewed(); after != before || running(t, b) != 2 {
-		t.Errorf("%d run; y was %s and is %s", running(t, b), before, after)
-	}
-}
-
 // flightKey returns the one key of limits in flight.
 func flightKey(t *testing.T, server *redistest.Server) string {
 	t.Helper()
 	return strings.TrimSpace(server.CLI(t, "KEYS", "*:flight:*"))
-}
-
-// TestInFlightLeasedAway gives back by a lease what is told while the server is away, and what
-// it took for a request that got no answer.
-func TestInFlightLeasedAway(t *testing.T) {
-	server := redistest.Start(t)
-	proxy := redistest.NewProxy(t, server.Addr)
-	s := open(t, proxy.URL(), redisstore.Options{Prefix: "away", Timeout: 100 * time.Millisecond, Lease: time.Second})
-	held := leased(2, "x", time.Hour)
-	eventually(t, "it takes no place", func() bool { return gets(t, s, held) })
-	proxy.Set(redistest.Fault{Stall: true})
-	if ok, err := s.InFlight().Acquire(t.Context(), leased(2, "y", time.Hour)); ok || err == nil {
-		t.Errorf("with the server away: %v, %v", ok, err)
-	}
-	s.InFlight().Release(held)
-	s.InFlight().Release(leased(2, "of another process", 0))
-	proxy.Set(redistest.Fault{})
-	eventually(t, "the key stays", func() bool { return server.CLI(t, "DBSIZE") == "0\n" })
 }
 
 // TestInFlightAdded tells the server, once it answers, what was let in without it, of this
@@ -432,55 +364,41 @@ func (l *lateFlight) EvalSHA(ctx context.Context, sha string, keys, args []strin
 	return reply, err
 }
 
-// TestInFlightLateRelease has a lease given back by a call that is lost, and its units taken
-// again under its name, as without the store: when the call runs, they stay.
-func TestInFlightLateRelease(t *testing.T) {
-	l := &lateFlight{Driver: redisstore.NewDriver(client(t, redistest.Start(t).Addr)), lost: make(chan func() (any, error), 1000)}
-	s := open(t, "", redisstore.Options{Driver: l, Lease: time.Hour}) // no beat of its own
-	if !acquire(t, s, leased(2, "x", time.Hour)) {
-		t.Fatal("denied")
-	}
-	l.loses.Store(true)
-	s.InFlight().Release(leased(2, "x", time.Hour))
-	late := <-l.lost
-	l.loses.Store(false)
-	s.InFlight().Add(leased(2, "x", time.Hour))
-	eventually(t, "the server is not told", func() bool {
-		s.RenewFlights()
-		return l.told.Load() > 0
-	})
-	if _, err := late(); err != nil {
-		t.Fatal(err)
-	}
-	if n := running(t, s); n != 1 {
-		t.Errorf("%d in flight: want what was taken again", n)
-	}
-}
-
 // TestInFlightLateCall has a process give a unit back by a call that is lost, and take one
-// again: when the lost call runs, the unit stays the process's, and no other gets it.
+// again, of its own, or by the same lease as if without the store: when the lost call runs,
+// the unit stays the process's, and no other gets it.
 func TestInFlightLateCall(t *testing.T) {
-	server := redistest.Start(t)
-	l := &lateFlight{Driver: redisstore.NewDriver(client(t, server.Addr)), lost: make(chan func() (any, error), 1000)}
-	s := open(t, "", redisstore.Options{Driver: l, Prefix: "late", Lease: time.Hour}) // no beat of its own
-	for range 2 {
-		if !acquire(t, s, flying(2)) {
+	for name, holding := range map[string]func() []inflight.Hold{
+		"own":   func() []inflight.Hold { return flying(2) },
+		"lease": func() []inflight.Hold { return leased(2, "x", time.Hour) },
+	} {
+		server := redistest.Start(t)
+		l := &lateFlight{Driver: redisstore.NewDriver(client(t, server.Addr)), lost: make(chan func() (any, error), 1000)}
+		s := open(t, "", redisstore.Options{Driver: l, Prefix: "late", Lease: time.Hour}) // no beat of its own
+		if !acquire(t, s, flying(2)) || !acquire(t, s, holding()) {
 			t.Fatal("denied")
 		}
-	}
-	eventually(t, "calls do not end", func() bool { return s.CallingFlights() == 0 })
-	l.loses.Store(true)
-	s.InFlight().Release(flying(2))
-	late := <-l.lost
-	l.loses.Store(false)
-	if !acquire(t, s, flying(2)) {
-		t.Fatal("denied what was given back")
-	}
-	if _, err := late(); err != nil {
-		t.Fatal(err)
-	}
-	if acquire(t, open(t, server.URL(), redisstore.Options{Prefix: "late"}), flying(2)) {
-		t.Error("three in flight of two")
+		eventually(t, "calls do not end", func() bool { return s.CallingFlights() == 0 })
+		l.loses.Store(true)
+		s.InFlight().Release(holding())
+		late := <-l.lost
+		l.loses.Store(false)
+		if name == "own" && !acquire(t, s, flying(2)) {
+			t.Fatal("denied what was given back")
+		} else if name == "lease" {
+			l.told.Store(0)
+			s.InFlight().Add(holding())
+			eventually(t, "the server is not told", func() bool {
+				s.RenewFlights()
+				return l.told.Load() > 0
+			})
+		}
+		if _, err := late(); err != nil {
+			t.Fatal(err)
+		}
+		if acquire(t, open(t, server.URL(), redisstore.Options{Prefix: "late"}), flying(2)) {
+			t.Errorf("%s: three in flight of two", name)
+		}
 	}
 }
 
@@ -669,58 +587,77 @@ func passTime(t *testing.T, server *redistest.Server, d time.Duration) {
 	server.CLI(t, "HSET", key, "=", fmt.Sprint(sum, written, past+d.Milliseconds()))
 }
 
-// TestInFlightModel has two processes take and give back leases of a key while time passes,
-// and compares what runs with a model: the sum of the leases that have not ended.
+// A flight is units in flight of the model.
+type flight struct {
+	holds []inflight.Hold
+	ends  time.Duration
+	owner *redisstore.Store // nil of a lease, which any process gives back
+}
+
+// TestInFlightModel has two processes take and give back units of a key while time passes, of
+// their own and by leases, and compares what runs with a model: the sum of those that were
+// not given back, nor have ended. What is denied writes nothing.
 func TestInFlightModel(t *testing.T) {
 	server := redistest.Start(t)
 	stores := [2]*redisstore.Store{}
 	for i := range stores {
-		stores[i] = open(t, server.URL(), redisstore.Options{Prefix: "model", Lease: time.Hour})
+		stores[i] = open(t, server.URL(), redisstore.Options{Prefix: "model", Lease: 1000 * time.Hour})
 	}
-	type lease struct {
-		holds []inflight.Hold
-		ends  time.Duration
-	}
-	random, now, model := rand.New(rand.NewPCG(7, 7)), time.Duration(0), map[string]lease{}
-	const limit = 20
-	for n := range 400 {
-		s, sum := stores[random.IntN(2)], int64(0)
-		for _, l := range model {
-			sum += l.holds[0].Units
+	random, now, model := rand.New(rand.NewPCG(7, 7)), time.Duration(0), map[string]flight{}
+	sum := func() (units int64) {
+		for _, f := range model {
+			units += f.holds[0].Units
 		}
+		return units
+	}
+	giveBack := func(s *redisstore.Store, name string) {
+		f := model[name]
+		if delete(model, name); f.owner != nil {
+			f.owner.InFlight().Release(f.holds)
+			return
+		}
+		for range 1 + random.IntN(2) { // again is the same
+			s.InFlight().Release(f.holds)
+			s.InFlight().Release(leased(20, "unknown", 0))
+		}
+	}
+	for n := range 400 {
+		s := stores[random.IntN(2)]
 		switch random.IntN(4) {
 		case 0:
 			now += time.Minute
 			passTime(t, server, time.Minute)
-			for name, l := range model {
-				if l.ends < now {
+			for name, f := range model {
+				if f.ends < now {
 					delete(model, name)
 				}
 			}
 		case 1:
-			for name, l := range model {
-				s.InFlight().Release(l.holds)
-				delete(model, name)
+			for name := range model {
+				giveBack(s, name)
 				break
 			}
 		default:
-			name := fmt.Sprint("lease", n)
-			holds := leased(limit, name, time.Duration(1+random.IntN(8))*time.Minute+30*time.Second)
-			holds[0].Units = 1 + random.Int64N(4)
-			want := sum+holds[0].Units <= limit
-			if acquire(t, s, holds) != want {
-				t.Fatalf("step %d: %d units beside %d of %d: passes is not %t", n, holds[0].Units, sum, limit, want)
+			f := flight{holds: flying(20), ends: 1000 * time.Hour, owner: s}
+			if random.IntN(3) > 0 {
+				f.holds = leased(20, fmt.Sprint("lease", n), time.Duration(1+random.IntN(8))*time.Minute+30*time.Second)
+				f.ends, f.owner = now+f.holds[0].TTL, nil
+			}
+			f.holds[0].Units = 1 + random.Int64N(4)
+			want, before := sum()+f.holds[0].Units <= 20, dirty(t, server)
+			if acquire(t, s, f.holds) != want || !want && dirty(t, server) != before {
+				t.Fatalf("step %d: %d units beside %d of 20: passes is not %t, or a denial writes", n, f.holds[0].Units, sum(), want)
 			}
 			if want {
-				model[name] = lease{holds, now + holds[0].TTL}
+				model[fmt.Sprint(n)] = f
 			}
 		}
-		want := int64(0)
-		for _, l := range model {
-			want += l.holds[0].Units
-		}
-		eventually(t, fmt.Sprintf("step %d: not %d in flight", n, want), func() bool { return running(t, s) == want })
+		eventually(t, fmt.Sprintf("step %d: not %d in flight", n, sum()), func() bool { return running(t, s) == sum() })
 	}
+	for name := range model {
+		giveBack(stores[0], name)
+	}
+	eventually(t, "what was given back counts", func() bool { return running(t, stores[0]) == 0 })
 }
 
 // TestInFlightMost refuses a limit that is greater than the server counts, by a library and

@@ -2,11 +2,9 @@ package redisstore_test
 
 import (
 	"context"
-	"errors"
 	"math/rand/v2"
 	"slices"
 	"strconv"
-	"syscall"
 	"testing"
 	"time"
 
@@ -16,49 +14,6 @@ import (
 	"github.com/stint-dev/stint/meter"
 	"github.com/stint-dev/stint/redisstore"
 )
-
-// An envelope holds admissions, in the order of their times, to at most B + d/T
-// in any stretch d: a bucket that leaks a unit each T, and that no admission may
-// find fuller than B, is the same said in one pass.
-type envelope struct {
-	burst, count, period int64 // T is period/count ns
-	level                int64 // in 1/count ns
-	last                 int64
-	highest              int64 // units, rounded up
-}
-
-func envelopeOf(l stint.Limit) *envelope {
-	return &envelope{burst: l.Burst(), count: l.Count(), period: int64(l.Period())}
-}
-
-func (e *envelope) admit(t testing.TB, at, cost int64) {
-	t.Helper()
-	if e.last == 0 {
-		e.last = at
-	}
-	e.level = max(e.level-(at-e.last)*e.count, 0) + cost*e.period
-	e.last = at
-	e.highest = max(e.highest, (e.level+e.period-1)/e.period)
-	if e.highest > e.burst {
-		t.Fatalf("%d units in a stretch that ends at %d and admits %d", e.highest, at, e.burst)
-	}
-}
-
-// spend takes all that there is of a key by the limits, in turns, and wants nearly the whole of
-// a burst of 2000 in a stretch: else the worst case was not reached.
-func (e *envelope) spend(t testing.TB, clock *virtual, limits ...stint.Bound) {
-	t.Helper()
-	for range 2 {
-		for _, limit := range limits {
-			for take(t, limit, "k", 1).Allowed {
-				e.admit(t, clock.now(), 1)
-			}
-		}
-	}
-	if e.highest < 1900 {
-		t.Errorf("%d of 2000: the worst case was not reached", e.highest)
-	}
-}
 
 // TestLeaseEnvelope drives four nodes on one key, on a clock of theirs and the
 // server's, through phases of demand of all sizes, pauses in which the bucket
@@ -161,95 +116,6 @@ func TestLeaseNewcomer(t *testing.T) {
 		inHand(t, clock, limits[len(limits)-1])
 	}
 	envelopeOf(parse(t, "10000/1s burst 2000")).spend(t, clock, limits...)
-}
-
-// TestLeaseGivenBack closes a node, and idles another: other nodes can take what
-// they had in hand.
-func TestLeaseGivenBack(t *testing.T) {
-	server := redistest.Start(t)
-	for _, how := range []string{"closed", "idle"} {
-		clock := newVirtual()
-		stores := nodes(t, server.URL(), 2, redisstore.Options{Now: clock.now})
-		text := "100000/1h burst 2000"
-		first := bindIn(t, stores[0], redisstore.Lease, text)
-		spent := int64(0)
-		for range 40 {
-			clock.add(time.Millisecond)
-			for range 3 {
-				spent += take(t, first, "k", 1).Taken
-			}
-		}
-		second, err := stores[1].Bind(text, parse(t, "100000/1h burst 1800")) // the server's bucket
-		if err != nil {
-			t.Fatal(err)
-		}
-		inHand := 1800 - left(t, second, "k") - spent
-		if inHand <= 0 {
-			t.Fatalf("%s: nothing is in hand", how)
-		}
-		if how == "closed" {
-			_ = stores[0].Close()
-		} else {
-			clock.add(600 * time.Millisecond)
-			stores[0].Sweep()
-		}
-		if got := left(t, second, "k"); got < 1800-spent {
-			t.Errorf("%s: %d left, of %d spent and %d in hand", how, got, spent, inHand)
-		}
-	}
-}
-
-// TestLeaseDenied floods an exhausted key: the server is asked once a second.
-func TestLeaseDenied(t *testing.T) {
-	server := redistest.Start(t)
-	clock := newVirtual()
-	s := nodes(t, server.URL(), 1, redisstore.Options{Now: clock.now})[0]
-	limit := bindIn(t, s, redisstore.Lease, "1000/1000h burst 1000")
-	for range 2000 {
-		take(t, limit, "k", 1)
-		clock.add(time.Millisecond)
-	}
-	before := calls(t, server)
-	for range 10_000 {
-		clock.add(time.Millisecond)
-		d := take(t, limit, "k", 1)
-		if wait, ok := d.RetryAfter.Duration(); d.Allowed || !ok || wait <= 0 || wait > time.Hour {
-			t.Fatalf("%+v", d)
-		}
-	}
-	if n := calls(t, server) - before; n > 11 {
-		t.Errorf("%d calls for ten seconds of denials", n)
-	}
-	if d := take(t, limit, "k", 901); d.Allowed || d.RetryAfter != stint.Never {
-		t.Errorf("more than B − S: %+v", d)
-	}
-}
-
-// TestLeaseSilence stalls the server: what is in hand is spent, and then every
-// call ends with its deadline.
-func TestLeaseSilence(t *testing.T) {
-	server := redistest.Start(t)
-	s := open(t, server.URL(), redisstore.Options{})
-	limit := bindIn(t, s, redisstore.Lease, "10000/1s burst 2000")
-	for range 200 {
-		if _, err := limit.Allow(ctx, "k", 1); err != nil {
-			t.Fatal(err)
-		}
-	}
-	server.Signal(t, syscall.SIGSTOP)
-	defer server.Signal(t, syscall.SIGCONT)
-	var failed error
-	for i := 0; failed == nil; i++ {
-		if i > 2000 {
-			t.Fatal("more is spent than can have been in hand")
-		}
-		within, cancel := context.WithTimeout(ctx, 2*time.Second)
-		_, failed = limit.Allow(within, "k", 1)
-		cancel()
-	}
-	if !errors.Is(failed, redisstore.ErrNotExecuted) && !errors.Is(failed, redisstore.ErrAmbiguous) {
-		t.Error(failed)
-	}
 }
 
 // TestLeaseKeys asks for more keys than a node may have in hand.

@@ -8,8 +8,6 @@ import (
 	"log/slog"
 	"math"
 	"math/rand/v2"
-	"os"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -68,10 +66,6 @@ func (p *pair) passTime(l stint.Limit) {
 // stepLog lets time pass and does one random thing to a log.
 func (p *pair) stepLog(l mirrored) {
 	p.passTime(l.Limit)
-	p.actOnLog(l)
-}
-
-func (p *pair) actOnLog(l mirrored) {
 	one := func(b stint.Bound) []stint.Layer { return []stint.Layer{{Bound: b, Key: "a"}} }
 	some := 1 + p.rnd.Int64N(l.Count())
 	few := 1 + p.rnd.Int64N(3)
@@ -103,8 +97,16 @@ func (p *pair) actOnLog(l mirrored) {
 	}
 }
 
+// changeLog gives a log another count.
+func (p *pair) changeLog() {
+	name := p.limits[0].Name()
+	p.limits, p.tokens = nil, nil
+	p.bind(stint.New(20+p.rnd.Int64N(2000), time.Hour).WithAlgorithm(meter.SlidingLog).WithName(name))
+}
+
 // TestLongLog does random things to logs of up to thousands of entries, in Redis
-// and in memory: nothing differs, whatever part of a log was read.
+// and in memory, one of which gets other counts all the while: nothing differs, whatever
+// part of a log was read.
 func TestLongLog(t *testing.T) {
 	server := redistest.Start(t)
 	steps := 60_000
@@ -116,116 +118,18 @@ func TestLongLog(t *testing.T) {
 	}
 	for seed, text := range []string{
 		"60/1s sliding_log", "90/10s sliding_log", "150/1m sliding_log", "1000/1h sliding_log", "1000/2s sliding_log", "700/10m sliding_log count_denied",
-		"3000/24h sliding_log", "900/10000h sliding_log",
+		"3000/24h sliding_log", "900/10000h sliding_log", "1000/1h sliding_log changed",
 	} {
 		t.Run(text, func(t *testing.T) {
 			t.Parallel()
-			p := newLogs(t, server.URL(), uint64(seed), parse(t, text))
-			for range steps {
-				p.stepLog(p.limits[0])
+			plain, changed := strings.CutSuffix(text, " changed")
+			p := newLogs(t, server.URL(), uint64(seed), parse(t, plain).WithName(text))
+			for i := range steps {
+				if p.stepLog(p.limits[0]); changed && i%150 == 0 {
+					p.changeLog()
+				}
 			}
 		})
-	}
-}
-
-// TestLongLogSteps steps the clock back, by less than a period and by more, while
-// logs are long.
-func TestLongLogSteps(t *testing.T) {
-	server := redistest.Start(t)
-	for _, text := range []string{"300/1m sliding_log", "1000/1h sliding_log"} {
-		l := parse(t, text)
-		m, err := l.Meter()
-		if err != nil {
-			t.Fatal(err)
-		}
-		s := &stepper{TB: t, meter: m, state: make([]uint64, 64), now: 1_750_000_000_000_000_000, rnd: rand.New(rand.NewPCG(6, 28))}
-		store := open(t, server.URL(), redisstore.Options{Now: func() int64 { return s.now }})
-		s.bound = bind(t, store, text)
-		p := &pair{TB: t, rnd: s.rnd}
-		charged := false
-		for range 8000 {
-			p.now = s.now
-			p.passTime(l)
-			s.now = p.now
-			if charged && s.rnd.IntN(200) == 0 {
-				back := s.rnd.Int64N([]int64{int64(l.Period()) / 100, int64(l.Period()), 3 * int64(l.Period())}[s.rnd.IntN(3)])
-				s.now -= back / microsecond * microsecond
-			}
-			cost := int64(1)
-			if s.rnd.IntN(20) == 0 {
-				cost = 1 + s.rnd.Int64N(l.Count())
-			}
-			charged = s.take(meter.Op(s.rnd.IntN(2)), cost)
-		}
-	}
-}
-
-// TestLongLogChanged gives a long log other counts, smaller and greater ones,
-// and goes on. STINT_SOAK takes other seeds each time, STINT_SEED begins with that
-// one, STINT_SEEDS says how many.
-func TestLongLogChanged(t *testing.T) {
-	server := redistest.Start(t)
-	from, seeds, rounds := uint64(1), 5, 60
-	if os.Getenv("STINT_SOAK") != "" {
-		from, seeds = rand.Uint64(), 100
-	}
-	if race.On || testing.Short() {
-		seeds = 2
-	}
-	if race.On {
-		rounds = 15
-	}
-	if n, err := strconv.ParseUint(os.Getenv("STINT_SEED"), 10, 64); err == nil {
-		from = n
-	}
-	if n, err := strconv.Atoi(os.Getenv("STINT_SEEDS")); err == nil {
-		seeds = n
-	}
-	for i := range uint64(seeds) {
-		t.Run(fmt.Sprint(from+i), func(t *testing.T) {
-			p := newLogs(t, server.URL(), from+i, parse(t, "1000/1h sliding_log").WithName(fmt.Sprint("changing ", from+i)))
-			p.changeLogs(rounds)
-		})
-	}
-}
-
-// changeLogs takes by logs of one name, each for a while.
-func (p *pair) changeLogs(rounds int) {
-	for range rounds {
-		l := p.limits[0]
-		for range 150 {
-			p.passTime(l.Limit)
-			p.actOnLog(l)
-		}
-		p.limits, p.tokens = nil, nil
-		p.bind(stint.New(20+p.rnd.Int64N(2000), time.Hour).WithAlgorithm(meter.SlidingLog).WithName(l.Name()))
-	}
-}
-
-// TestLogIdleReserved has a reservation outlast what it charged: also after the
-// log is idle, and written then, it keeps more than its count while that is open.
-func TestLogIdleReserved(t *testing.T) {
-	server := redistest.Start(t)
-	now := int64(1_750_000_000_000_000_000)
-	clock := func() int64 { return now }
-	for name, s := range map[string]stint.Store{
-		"memory": memstore.New(memstore.Options{Now: clock}),
-		"Redis":  open(t, server.URL(), redisstore.Options{Prefix: "idle", Now: clock}),
-	} {
-		now = 1_750_000_000_000_000_000
-		b := bind(t, s, "1/1s sliding_log count_denied")
-		layers := []stint.Layer{{Bound: b, Key: "a"}}
-		if _, _, err := s.Reserve(ctx, layers, 1, time.Hour); err != nil {
-			t.Fatal(err)
-		}
-		now += int64(2 * time.Second)
-		if _, err := s.Refund(ctx, layers, 1); err != nil {
-			t.Fatal(err)
-		}
-		take(t, b, "a", 3)
-		if d, err := s.Refund(ctx, layers, 2); err != nil || d.Remaining != 0 {
-			t.Errorf("%s: of three denied two given back: %+v, %v", name, d, err)
-		}
 	}
 }
 
@@ -421,60 +325,52 @@ func TestLogCost(t *testing.T) {
 				t.Fatal(err)
 			}
 		})
-		ops := map[string]func(){
-			"settle the oldest":        func() { settle(oldest[0], 0); oldest = oldest[1:] },
-			"settle one in the middle": func() { settle(middle[0], 0); middle = middle[1:] },
-			"settle at less":           func() { settle(reserve(2), 1) },
-			"cancel":                   func() { settle(reserve(1), 0) },
-			"refund": func() {
-				if _, err := store.Refund(ctx, layers, 1); err != nil {
+		costs := func(what string, tries int, most float64, op func()) {
+			us := scriptTime(t, c, tries, op)
+			t.Logf("%s: %s: %.0f µs, %.1f times a take", one.text, what, us, us/took)
+			if us > most*took {
+				t.Errorf("%s: %s takes %.0f µs of the server, a take %.0f", one.text, what, us, took)
+			}
+		}
+		refund := func(cost int64) func() {
+			return func() {
+				if _, err := store.Refund(ctx, layers, cost); err != nil {
 					t.Fatal(err)
 				}
-			},
-		}
-		for name, op := range ops {
-			us := scriptTime(t, c, tries, op)
-			t.Logf("%s: %s: %.0f µs, %.1f times a take", one.text, name, us, us/took)
-			if us > 20*took {
-				t.Errorf("%s: %s takes %.0f µs of the server, a take %.0f", one.text, name, us, took)
 			}
 		}
-		t.Logf("%s: a take by the general path: %.0f µs", one.text, took)
-		us := scriptTime(t, c, 1, func() {
-			if _, err := store.Refund(ctx, layers, one.entries-10); err != nil {
-				t.Fatal(err)
-			}
-		})
-		t.Logf("%s: a refund of nearly all: %.0f µs", one.text, us)
-		if us > 100*took {
-			t.Errorf("%s: a refund of nearly all takes %.0f µs of the server, a take %.0f", one.text, us, took)
-		}
+		costs("settling the oldest", tries, 20, func() { settle(oldest[0], 0); oldest = oldest[1:] })
+		costs("settling one in the middle", tries, 20, func() { settle(middle[0], 0); middle = middle[1:] })
+		costs("settling at less", tries, 20, func() { settle(reserve(2), 1) })
+		costs("cancelling", tries, 20, func() { settle(reserve(1), 0) })
+		costs("a refund", tries, 20, refund(1))
+		costs("a refund of nearly all", 1, 100, refund(one.entries-10))
 		for range one.entries - 20 {
 			now += int64(one.apart)
 			take(t, b, "a", 1)
 		}
-		us = scriptTime(t, c, 1, func() {
+		costs("a clock two hours behind", 1, 100, func() {
 			id := reserve(1)
 			now += int64(one.apart)
 			for range 2 {
 				now++
-				if _, err := store.Decide(ctx, meter.OpTake, layers, 1); err != nil {
-					t.Fatal(err)
-				}
+				decideAnyhow(t, store, layers)
 			}
 			settle(id, 0)
 			now -= int64(2 * time.Hour)
-			if _, err := store.Decide(ctx, meter.OpTake, layers, 1); err != nil {
-				t.Fatal(err)
-			}
+			decideAnyhow(t, store, layers)
 			now += int64(2 * time.Hour)
 		})
-		t.Logf("%s: a clock two hours behind: %.0f µs", one.text, us)
-		if us > 100*took {
-			t.Errorf("%s: the longest script took %.0f µs, a take %.0f", one.text, us, took)
-		}
 	}
 	shows(t, "one script, one limit", "1.5 ms: a log of 10,000")
+}
+
+// decideAnyhow asks for a unit, whether it passes or not.
+func decideAnyhow(t testing.TB, store *redisstore.Store, layers []stint.Layer) {
+	t.Helper()
+	if _, err := store.Decide(ctx, meter.OpTake, layers, 1); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // TestLogsInOneRequest refuses what one script would have to do too much for, when the

@@ -26,67 +26,6 @@ var (
 	_ policy.Checker   = (*redisstore.Store)(nil)
 )
 
-// TestModeRules binds rules of every mode to the store itself, and to a view of
-// it, and holds one request to all of them.
-func TestModeRules(t *testing.T) {
-	server := redistest.Start(t)
-	rules := made.Rules(t, `{"rules": [
-		{"name": "plain", "key": ["ip"], "limits": ["1000/h", "2000/1000h fixed_window"]},
-		{"name": "lease", "key": ["ip"], "mode": "lease", "limits": ["1000/h"]},
-		{"name": "async", "key": ["ip"], "mode": "async", "limits": ["1000/h"]},
-		{"name": "share", "key": ["ip"], "mode": "share", "limits": ["1000/h"]}
-	]}`)
-	for name, view := range map[string]func(*redisstore.Store) stint.Store{
-		"the store": func(s *redisstore.Store) stint.Store { return s },
-		"a view":    func(s *redisstore.Store) stint.Store { return s.Mode(redisstore.Strict) },
-	} {
-		s := nodes(t, server.URL(), 1, redisstore.Options{Prefix: "p" + name[:1], Timeout: time.Minute})[0]
-		p := made.Policy(t, view(s), rules, policy.Options{Secret: make([]byte, 16)})
-		var r policy.Result
-		attrs := policy.Map{"ip": "192.0.2.7"}
-		left := func(what string, want int64) {
-			t.Helper()
-			eventually(t, name+", "+what+": mode async does not learn of it", func() bool {
-				if err := p.Peek(ctx, attrs, 1, &r); err != nil || len(r.Rules) != 5 {
-					t.Fatalf("%s, %s: %+v, %v", name, what, r, err)
-				}
-				return !slices.ContainsFunc(r.Rules, func(e policy.RuleResult) bool {
-					return e.Rule == "async" && (e.Remaining > want+2 || e.Remaining < want-2)
-				})
-			})
-			for _, e := range r.Rules {
-				want := want
-				if e.Limit.Algorithm() == meter.FixedWindow {
-					want += 1000
-				}
-				below := int64(2)
-				if e.Rule == "lease" { // the server has what is in hand as used
-					below = 200
-				}
-				if e.Denied || e.Remaining > want+2 || e.Remaining < want-below { // some drains meanwhile
-					t.Errorf("%s, %s: %s has %d left, want %d", name, what, e.Label, e.Remaining, want)
-				}
-			}
-		}
-		for range 20 {
-			if err := p.Decide(ctx, attrs, 1, &r); err != nil || !r.Decision.Allowed {
-				t.Fatalf("%s: %+v, %v", name, r.Decision, err)
-			}
-		}
-		left("20 taken", 980)
-		id, err := p.Reserve(ctx, attrs, 30, time.Minute, &r)
-		if err != nil || id == "" {
-			t.Fatalf("%s: %v", name, err)
-		}
-		left("30 reserved", 950)
-		if _, err := p.Settle(ctx, id, 10); err != nil {
-			t.Fatalf("%s: %v", name, err)
-		}
-		left("settled at 10", 970)
-		p.Close()
-	}
-}
-
 // TestModeWords refuses words that are no mode, and limits that the server cannot
 // hold, before any is bound.
 func TestModeWords(t *testing.T) {
@@ -329,16 +268,6 @@ func TestModesVerbs(t *testing.T) {
 	if _, err := view.Settle(ctx, "share-nothing", 0); !errors.Is(err, stint.ErrReservation) {
 		t.Errorf("an ID that was made up: %v", err)
 	}
-	other := nodes(t, server.URL(), 1, redisstore.Options{})[0]
-	for name, layers := range map[string][]stint.Layer{
-		"of another store": {{Bound: bindIn(t, other, redisstore.Lease, "10/1h"), Key: "k"}},
-		"twice":            {layers[1], layers[1]},
-		"none":             nil,
-	} {
-		if _, err := view.Decide(ctx, meter.OpTake, layers, 1); !errors.Is(err, stint.ErrLayers) {
-			t.Errorf("layers %s: %v", name, err)
-		}
-	}
 	if err := view.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -346,47 +275,6 @@ func TestModesVerbs(t *testing.T) {
 		if _, err := l.Bound.Decide(ctx, meter.OpTake, "k", 1); !errors.Is(err, stint.ErrClosed) {
 			t.Errorf("layer %d of a closed store: %v", i, err)
 		}
-	}
-}
-
-// TestModesTightest says that the tightest limit is named by its place in the
-// request, whether memory holds it or the server.
-func TestModesTightest(t *testing.T) {
-	server := redistest.Start(t)
-	clock := newVirtual()
-	s := nodes(t, server.URL(), 1, redisstore.Options{Now: clock.now})[0]
-	view := s.Mode(redisstore.Strict)
-	for name, modes := range map[string][]redisstore.Mode{
-		"the server's last": {redisstore.Strict, redisstore.Share, redisstore.Share, redisstore.Strict},
-		"memory's last":     {redisstore.Share, redisstore.Strict, redisstore.Strict, redisstore.Share},
-		"the server's":      {redisstore.Strict, redisstore.Strict},
-		"memory's":          {redisstore.Share, redisstore.Share},
-	} {
-		var limits []stint.Layer
-		for i, m := range modes { // the last is the tightest
-			bound, err := s.Mode(m).Bind(fmt.Sprint(name, i), stint.PerHour(int64(20-i)))
-			if err != nil {
-				t.Fatal(err)
-			}
-			limits = append(limits, stint.Layer{Bound: bound, Key: "k"})
-		}
-		last := len(limits) - 1
-		say := func(what string, d stint.Decision, err error, want int) {
-			t.Helper()
-			if err != nil || d.Tightest != want || d.Limit != limits[want].Bound.Limits()[0].Capacity() {
-				t.Errorf("%s, %s: %+v, %v; want limit %d", name, what, d, err, want)
-			}
-		}
-		d, err := view.Decide(ctx, meter.OpTake, limits, 1)
-		say("take", d, err, last)
-		d, id, err := view.Reserve(ctx, limits, 2, time.Hour)
-		say("reserve", d, err, last)
-		d, err = view.Settle(ctx, id, 1)
-		say("settle", d, err, last)
-		d, err = view.Refund(ctx, limits, 1)
-		say("refund", d, err, last)
-		d, err = view.Decide(ctx, meter.OpPeek, limits, 30)
-		say("denied", d, err, last)
 	}
 }
 

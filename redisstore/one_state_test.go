@@ -1,7 +1,6 @@
 package redisstore_test
 
 import (
-	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -12,59 +11,6 @@ import (
 	"github.com/stint-dev/stint/meter"
 	"github.com/stint-dev/stint/redisstore"
 )
-
-// TestAlternating asks under two limits of one identity in turns, ten times a second
-// for ten minutes: together they let pass no more than the greater capacity and the
-// greater rate times the time, and a denial of the small one frees nothing of the
-// large one. The last of each row is how long the small one waits once the large one is
-// exhausted.
-func TestAlternating(t *testing.T) {
-	server := redistest.Start(t)
-	for i, c := range []struct {
-		large, small string
-		passed       [2]int64
-		wait         time.Duration
-	}{
-		{"100/1m", "10/1m", [2]int64{1093, 5}, 54*time.Second + 600*time.Millisecond},
-		{"100/1m leaky_queue", "10/1m leaky_queue", [2]int64{1093, 6}, 54*time.Second + 600*time.Millisecond},
-		{"100/1m token_bucket_interval", "10/1m token_bucket_interval", [2]int64{950, 50}, time.Minute},
-		{"100/1m fixed_window", "10/1m fixed_window", [2]int64{950, 50}, time.Minute},
-		{"100/1m fixed_window from first", "10/1m fixed_window from first", [2]int64{950, 50}, time.Minute},
-		{"100/1m sliding_log", "10/1m sliding_log", [2]int64{995, 5}, time.Minute},
-		{"100/1m sliding_counter", "10/1m sliding_counter", [2]int64{986, 5}, 114*time.Second + 600*time.Millisecond},
-		{"100/1m sliding_buckets", "10/1m sliding_buckets", [2]int64{995, 5}, 61 * time.Second},
-	} {
-		t.Run(c.large+", "+c.small, func(t *testing.T) {
-			now := int64(1_790_000_040_000_000_000) // a whole minute
-			s := open(t, server.URL(), redisstore.Options{Prefix: fmt.Sprint("turns", i), Now: func() int64 { return now }})
-			both := [2]stint.Bound{underOne(t, s, c.large), underOne(t, s, c.small)}
-			take(t, both[0], "exhausted", both[0].Limits()[0].Capacity())
-			d := take(t, both[1], "exhausted", 1)
-			if wait, _ := d.RetryAfter.Duration(); d.Allowed || wait != c.wait {
-				t.Errorf("the small one waits %v", d.RetryAfter)
-			}
-			if again, err := both[0].Decide(ctx, meter.OpPeek, "exhausted", 1); err != nil || again.Allowed {
-				t.Errorf("a denial of the small one freed the large one: %+v, %v", again, err)
-			}
-			var passed [2]int64
-			for range 600 * 10 / 2 {
-				for k, b := range both {
-					if take(t, b, "key", 1).Allowed {
-						passed[k]++
-					}
-					now += int64(100 * time.Millisecond)
-				}
-			}
-			most := both[0].Limits()[0].Capacity() + both[0].Limits()[0].Count()*10
-			if sum := passed[0] + passed[1]; sum > most {
-				t.Errorf("%v passed, at most %d", passed, most)
-			}
-			if passed != c.passed {
-				t.Errorf("passed %v, want %v", passed, c.passed)
-			}
-		})
-	}
-}
 
 // underOne binds a limit under one name.
 func underOne(t testing.TB, s stint.Store, text string) stint.Bound {

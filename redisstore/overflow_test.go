@@ -298,47 +298,6 @@ func TestOverflowSpends(t *testing.T) {
 	})
 }
 
-// TestOverflowCluster decides in cells of a cluster, by layers of one slot and
-// of several: none is in another slot than the key that it stands for.
-func TestOverflowCluster(t *testing.T) {
-	need.Time(t)
-	c := redistest.StartCluster(t, 3, 0)
-	for _, tag := range []func(string) string{nil, func(key string) string { return key[:1] }} {
-		store := open(t, c.URL(), redisstore.Options{Tag: tag})
-		quick, long := bind(t, store, "50/1000h"), bind(t, store, "70/1000h fixed_window")
-		established := []stint.Layer{{Bound: quick, Key: "e"}, {Bound: long, Key: "e"}}
-		if _, err := store.Decide(ctx, meter.OpTake, established, 10); err != nil {
-			t.Fatal(err)
-		}
-		store.Flood()
-		for i := range 300 {
-			key := string(rune('a'+i%26)) + fmt.Sprint(i)
-			for _, layers := range [][]stint.Layer{
-				{{Bound: quick, Key: key}},
-				{{Bound: quick, Key: key}, {Bound: long, Key: key}},
-				{{Bound: quick, Key: key}, {Bound: long, Key: "e"}},
-			} {
-				if _, err := store.Decide(ctx, meter.OpTake, layers, 1); err != nil {
-					t.Fatal(err)
-				}
-			}
-			_, id, err := store.Reserve(ctx, established, 1, time.Hour)
-			if err == nil && id != "" {
-				_, err = store.Settle(ctx, id, 0)
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-		}
-		if d := take(t, quick, "e", 0); d.Remaining != 40 {
-			t.Errorf("of a key that was there %d of 40 remain", d.Remaining)
-		}
-		if n := store.Stats().Overflowed; n < 600 {
-			t.Errorf("%d decisions in cells", n)
-		}
-	}
-}
-
 // newcomers lets clients of those numbers come for the first time, as fast as they
 // can, and returns how many were denied and how many not decided.
 func newcomers(t *testing.T, first, last int, limits ...stint.Bound) (denied, failed int64) {

@@ -7,7 +7,6 @@ import (
 	"math/rand/v2"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -66,7 +65,7 @@ func peek(t testing.TB, b stint.Bound, key string) stint.Decision {
 
 // TestTime goes by the server's own clock: what was taken comes back, and what
 // is left in Redis expires no earlier than it is as if never seen, and soon
-// after.
+// after; after all verbs, there is nothing that never expires.
 func TestTime(t *testing.T) {
 	server := redistest.Start(t)
 	c := client(t, server.Addr)
@@ -77,6 +76,7 @@ func TestTime(t *testing.T) {
 		}
 		return time.Duration(list[0])*time.Second + time.Duration(list[1])*time.Microsecond
 	}
+	rnd := rand.New(rand.NewPCG(1, 2))
 	for _, text := range texts {
 		for layers := 1; layers <= 2; layers++ {
 			do(t, c, "FLUSHALL")
@@ -101,6 +101,25 @@ func TestTime(t *testing.T) {
 					t.Errorf("%s: %q expires at %v, as if never seen from %v on: %v", text, key, end, after+d.ResetAfter, err)
 				}
 			}
+			for range 10 {
+				cost := 1 + rnd.Int64N(3)
+				d, id, err := store.Reserve(ctx, both, cost, time.Hour)
+				if err == nil && d.Allowed {
+					_, err = store.Settle(ctx, id, rnd.Int64N(5))
+				}
+				if err == nil {
+					_, err = store.Refund(ctx, both, rnd.Int64N(2))
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				take(t, limit, fmt.Sprint(rnd.IntN(3)), cost)
+			}
+			for _, key := range keys(t, c) {
+				if ms, err := do(t, c, "PTTL", key).Int64(); err != nil || ms == -1 {
+					t.Errorf("%s: %q never expires: %d, %v", text, key, ms, err)
+				}
+			}
 			store.Close()
 		}
 	}
@@ -112,39 +131,6 @@ func TestTime(t *testing.T) {
 			t.Fatalf("%+v", denied)
 		}
 		time.Sleep(time.Duration(denied.RetryAfter))
-	}
-}
-
-// TestNoKeyWithoutExpiry looks at every key after all verbs on the server's
-// clock.
-func TestNoKeyWithoutExpiry(t *testing.T) {
-	server := redistest.Start(t)
-	c := client(t, server.Addr)
-	store := open(t, server.URL(), redisstore.Options{})
-	rnd := rand.New(rand.NewPCG(1, 2))
-	for _, text := range texts {
-		layers := []stint.Layer{{Bound: bind(t, store, text), Key: "a"}}
-		for range 30 {
-			cost := 1 + rnd.Int64N(3)
-			d, id, err := store.Reserve(ctx, layers, cost, time.Hour)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if d.Allowed {
-				if _, err := store.Settle(ctx, id, rnd.Int64N(5)); err != nil {
-					t.Fatal(err)
-				}
-			}
-			if _, err := store.Refund(ctx, layers, rnd.Int64N(2)); err != nil {
-				t.Fatal(err)
-			}
-			take(t, layers[0].Bound, fmt.Sprint(rnd.IntN(3)), cost)
-		}
-	}
-	for _, key := range keys(t, c) {
-		if ms, err := do(t, c, "PTTL", key).Int64(); err != nil || ms == -1 {
-			t.Errorf("%q never expires: %d, %v", key, ms, err)
-		}
 	}
 }
 
@@ -167,42 +153,6 @@ func TestOneCall(t *testing.T) {
 	info, err := do(t, c, "INFO", "commandstats").Text()
 	if err != nil || !strings.Contains(info, "cmdstat_evalsha:calls=12,") {
 		t.Errorf("not one call a decision: %v\n%s", err, info)
-	}
-}
-
-// TestScriptFlush takes the script away while many goroutines decide: each
-// unit passes once, and no call fails.
-func TestScriptFlush(t *testing.T) {
-	server := redistest.Start(t)
-	c := client(t, server.Addr)
-	store := open(t, server.URL(), redisstore.Options{})
-	limit := bind(t, store, "5000/1000h burst 5000")
-	var passed, denied atomic.Int64
-	var wg sync.WaitGroup
-	for range 8 {
-		wg.Add(1)
-		go func() {
-			defer wg.Done()
-			for range 1000 {
-				d, err := limit.Decide(ctx, meter.OpTake, "a", 1)
-				switch {
-				case err != nil:
-					t.Error(err)
-				case d.Allowed:
-					passed.Add(1)
-				default:
-					denied.Add(1)
-				}
-			}
-		}()
-	}
-	for range 50 {
-		do(t, c, "SCRIPT", "FLUSH")
-		time.Sleep(time.Millisecond)
-	}
-	wg.Wait()
-	if passed.Load() != 5000 || denied.Load() != 3000 {
-		t.Errorf("%d passed and %d were denied, want 5000 and 3000", passed.Load(), denied.Load())
 	}
 }
 
@@ -365,4 +315,93 @@ func TestBytes(t *testing.T) {
 			t.Errorf("%s after %d takes: %d bytes, more than %d", of.text, of.takes, n, of.most)
 		}
 	}
+}
+
+// TestVersion has states that are written in a way that this version does not
+// know be errors, and stay as they are.
+func TestVersion(t *testing.T) {
+	server := redistest.Start(t)
+	s := open(t, server.URL(), redisstore.Options{Prefix: "stint"})
+	c := client(t, server.Addr)
+	for i, text := range texts {
+		b := bind(t, s, text)
+		for _, state := range []string{"#1", "5171795229355387954", "=z1:2:3:4", "&9:", "=", "x"} {
+			key := fmt.Sprint("key", i, state)
+			name := redisstore.StateOf(redisstore.Options{Prefix: "stint"}, key, b)
+			do(t, c, "SET", name, state)
+			if _, err := b.Decide(ctx, meter.OpTake, key, 1); !errors.Is(err, redisstore.ErrConfiguration) {
+				t.Errorf("%s on %q: %v", text, state, err)
+			}
+			if now := get(t, server, name); now != state {
+				t.Errorf("%s made %q of %q", text, now, state)
+			}
+		}
+	}
+}
+
+// TestTags spreads keys over as many tags as there are, evenly over slots, with
+// the key's own slot close behind.
+func TestTags(t *testing.T) {
+	for _, tags := range []int{1, 64, 256, 4096} {
+		perTag, begins := map[uint16]int{}, redisstore.Begins(tags)
+		for i := range 100_000 {
+			key := fmt.Sprint("client", i)
+			slot := redisstore.Slot(begins(key))
+			if perTag[slot]++; int(redisstore.Slot(key)-slot) >= 16384/tags {
+				t.Fatalf("%d tags: %s of slot %d lies in %d", tags, key, redisstore.Slot(key), slot)
+			}
+		}
+		if len(perTag) != tags {
+			t.Errorf("%d slots of %d tags", len(perTag), tags)
+		}
+	}
+}
+
+func client(t testing.TB, addr string) redis.UniversalClient {
+	t.Helper()
+	c, err := redisstore.Connect(ctx, &redis.UniversalOptions{Addrs: []string{addr}, ContextTimeoutEnabled: true, ReadTimeout: patience, PoolSize: 100})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+func get(t *testing.T, server *redistest.Server, key string) string {
+	t.Helper()
+	c := client(t, server.Addr)
+	v, err := c.Get(ctx, key).Result()
+	if err != nil {
+		t.Fatal(key, err)
+	}
+	return v
+}
+
+// TestScriptSentOnce has many calls on their way find the script gone: one of them
+// sends it.
+func TestScriptSentOnce(t *testing.T) {
+	server := redistest.Start(t)
+	c := client(t, server.Addr)
+	store := open(t, server.URL(), redisstore.Options{Timeout: 5 * time.Second})
+	limit := bind(t, store, "100000/1h")
+	const callers, rounds = 256, 20
+	for range rounds {
+		do(t, c, "SCRIPT", "FLUSH")
+		var wg sync.WaitGroup
+		for i := range callers {
+			wg.Go(func() {
+				// the slow path, on which only some are batched
+				layers := []stint.Layer{{Bound: limit, Key: fmt.Sprint(i)}}
+				if _, _, err := store.Reserve(ctx, layers, 1, time.Minute); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+	}
+	// who was told late that it is gone may send it again
+	if n := callsOf(t, server, "eval"); n > 3*rounds {
+		t.Errorf("the script was sent %d times in %d storms", n, rounds)
+	}
+	shows(t, "texts of the script that are sent when it is lost", "one a node")
 }

@@ -1,7 +1,6 @@
 package redisstore_test
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"errors"
@@ -16,7 +15,6 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/stint-dev/stint"
-	"github.com/stint-dev/stint/internal/testkit/freeport"
 	"github.com/stint-dev/stint/meter"
 	"github.com/stint-dev/stint/redisstore"
 )
@@ -44,53 +42,6 @@ var hostile = map[string]string{
 	"not in numbers":         "$x\r\n",
 }
 
-// impostor answers one command with a reply, and others as an old Redis would.
-func impostor(t *testing.T, command, reply string) (address string) {
-	t.Helper()
-	l := freeport.Listen(t)
-	t.Cleanup(func() { l.Close() })
-	go func() {
-		for {
-			conn, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go answerAs(conn, command, reply)
-		}
-	}()
-	return l.Addr().String()
-}
-
-func answerAs(conn net.Conn, command, reply string) {
-	defer conn.Close()
-	for in := bufio.NewReader(conn); ; {
-		var count, length int
-		if _, err := fmt.Fscanf(in, "*%d\r\n", &count); err != nil {
-			return
-		}
-		name := ""
-		for i := range count {
-			if _, err := fmt.Fscanf(in, "$%d\r\n", &length); err != nil {
-				return
-			}
-			arg := make([]byte, length+2)
-			if _, err := io.ReadFull(in, arg); err != nil {
-				return
-			}
-			if i == 0 {
-				name = strings.ToUpper(string(arg[:length]))
-			}
-		}
-		said := "-ERR unknown command\r\n"
-		if name == command {
-			said = reply
-		}
-		if _, err := io.WriteString(conn, said); err != nil {
-			return
-		}
-	}
-}
-
 // TestHostileReplies has a server declare what go-redis would make room for: the call
 // fails, and nothing else does.
 func TestHostileReplies(t *testing.T) {
@@ -109,11 +60,12 @@ func TestHostileReplies(t *testing.T) {
 	}
 }
 
-// TestProxies has a proxy tell of a server that it lost when that had the call, in the words
-// of Envoy, twemproxy, predixy, Codis and redis-cluster-proxy, or a server that looks for
-// memory in the middle of a script, as Dragonfly does: the call may have run. A command that
-// a server does not know has not.
-func TestProxies(t *testing.T) {
+// TestSaid has a server or a proxy say what the tests of real ones do not make them say: of a
+// server that a proxy lost when that had the call, in the words of Envoy, twemproxy, predixy,
+// Codis and redis-cluster-proxy, and of one that looks for memory in the middle of a script, as
+// Dragonfly does, the call may have run. A command that a server does not know has not. A
+// server that serves nobody opens the breaker.
+func TestSaid(t *testing.T) {
 	for said, want := range map[string]error{
 		"upstream failure":                        redisstore.ErrAmbiguous,
 		"ERR Connection reset by peer":            redisstore.ErrAmbiguous,
@@ -123,13 +75,22 @@ func TestProxies(t *testing.T) {
 		"ERR Cluster node disconnected: ":         redisstore.ErrAmbiguous,
 		"ERR Out of memory":                       redisstore.ErrAmbiguous,
 		"ERR unknown command 'evalsha'":           redisstore.ErrConfiguration,
+		"MISCONF Redis is configured to save RDB snapshots, but cannot":  redisstore.ErrNotExecuted,
+		"BUSY Redis is busy running a script. You can only SCRIPT KILL.": redisstore.ErrNotExecuted,
+		"LOADING Redis is loading the dataset in memory":                 redisstore.ErrNotExecuted,
 	} {
 		store := openPlain(t, redisstore.Options{URL: "redis://" + impostor(t, "EVALSHA", "-"+said+"\r\n"), Timeout: within})
-		_, err := bind(t, store, short).Decide(ctx, meter.OpTake, "a", 1)
-		for _, class := range []error{redisstore.ErrAmbiguous, redisstore.ErrNotExecuted, redisstore.ErrConfiguration} {
-			if errors.Is(err, class) != (class == want) {
-				t.Errorf("%s: told %v, want %v", said, err, want)
+		limit := bind(t, store, short)
+		for range 5 {
+			_, err := limit.Decide(ctx, meter.OpTake, "a", 1)
+			for _, class := range []error{redisstore.ErrAmbiguous, redisstore.ErrNotExecuted, redisstore.ErrConfiguration} {
+				if errors.Is(err, class) != (class == want) {
+					t.Errorf("%s: told %v, want %v", said, err, want)
+				}
 			}
+		}
+		if breaks := strings.HasPrefix(said, "BUSY") || strings.HasPrefix(said, "LOADING"); store.Stats().Open > 0 != breaks {
+			t.Errorf("%s: %d breakers are open", said, store.Stats().Open)
 		}
 	}
 }
@@ -231,15 +192,10 @@ func TestRepliesWhileMoreComes(t *testing.T) {
 	}
 }
 
-// A mute driver answers every call with nothing.
-type mute struct{ canned }
-
-func (*mute) EvalSHA(context.Context, string, []string, []string) (any, error) { return nil, nil }
-
 // TestNilReply has no answer to anything: only of a reservation does that say that there
 // is none.
 func TestNilReply(t *testing.T) {
-	store := openPlain(t, redisstore.Options{Driver: &mute{}})
+	store := openPlain(t, redisstore.Options{Driver: answers(func(context.Context, []string) (any, error) { return nil, nil })})
 	limit := bind(t, store, "5/1h")
 	layers := []stint.Layer{{Bound: limit, Key: "a"}}
 	for name, call := range map[string]func() error{

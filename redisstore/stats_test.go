@@ -16,37 +16,29 @@ import (
 	"github.com/stint-dev/stint/redisstore"
 )
 
-// A canned driver answers all calls alike, after a while.
-type canned struct{ answer atomic.Pointer[cannedAnswer] }
-
-type cannedAnswer struct {
+// A canned answer is that of all calls, and how long it takes.
+type canned struct {
+	reply any
 	err   error
 	after time.Duration
-	reply any
 }
 
-func (c *canned) EvalSHA(ctx context.Context, _ string, _, _ []string) (any, error) {
-	answer := c.answer.Load()
-	select {
-	case <-time.After(answer.after):
-		return answer.reply, answer.err
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
+func saying(says *atomic.Pointer[canned]) redisstore.Driver {
+	return answers(func(ctx context.Context, _ []string) (any, error) {
+		one := says.Load()
+		if err := after(ctx, one.after); err != nil {
+			return nil, err
+		}
+		return one.reply, one.err
+	})
 }
-
-func (c *canned) Eval(ctx context.Context, _ string, keys, args []string) (any, error) {
-	return c.EvalSHA(ctx, "", keys, args)
-}
-func (c *canned) Cluster() bool { return false }
-func (c *canned) Close()        {}
 
 // TestStatsResults ends calls in every way: each counts once, as what it was,
 // and its duration only if it was made.
 func TestStatsResults(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		driver := &canned{}
-		store, err := redisstore.New(redisstore.Options{Driver: driver})
+		says := new(atomic.Pointer[canned])
+		store, err := redisstore.New(redisstore.Options{Driver: saying(says)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -76,7 +68,7 @@ func TestStatsResults(t *testing.T) {
 			{"reset again", t.Context(), errors.New("connection reset"), 0, redisstore.ErrAmbiguous, &want.Ambiguous, true, nil},
 			{"open", t.Context(), nil, 0, redisstore.ErrUnavailable, &want.Unavailable, false, nil},
 		} {
-			driver.answer.Store(&cannedAnswer{step.err, step.after, step.reply})
+			says.Store(&canned{step.reply, step.err, step.after})
 			if _, err := limit.Decide(step.ctx, meter.OpTake, "key", 1); !errors.Is(err, step.is) {
 				t.Errorf("%s: %v, want %v", step.name, err, step.is)
 			}
@@ -97,15 +89,13 @@ func TestStatsResults(t *testing.T) {
 
 // TestStatsHeartbeat counts beats as what they were, too.
 func TestStatsHeartbeat(t *testing.T) {
-	for want, answer := range map[redisstore.Results]cannedAnswer{
+	for want, answer := range map[redisstore.Results]canned{
 		{OK: 1}:            {reply: int64(1)},
 		{Ambiguous: 1}:     {reply: "OK"},
 		{Configuration: 1}: {err: redisstore.ReplyError("NOPERM no")},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			driver := &canned{}
-			driver.answer.Store(&answer)
-			store, err := redisstore.New(redisstore.Options{Driver: driver})
+			store, err := redisstore.New(redisstore.Options{Driver: answers(func(context.Context, []string) (any, error) { return answer.reply, answer.err })})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -129,8 +119,8 @@ func sum(d redisstore.Durations) (n uint64) {
 // TestStatsTook has calls take exactly each bound, and a nanosecond more.
 func TestStatsTook(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		driver := &canned{}
-		store, err := redisstore.New(redisstore.Options{Driver: driver, Timeout: time.Minute})
+		says := new(atomic.Pointer[canned])
+		store, err := redisstore.New(redisstore.Options{Driver: saying(says), Timeout: time.Minute})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -139,7 +129,7 @@ func TestStatsTook(t *testing.T) {
 		var want redisstore.Durations
 		for i, bound := range want.Bounds() {
 			for more := range time.Duration(2) {
-				driver.answer.Store(&cannedAnswer{redisstore.ReplyError("OOM full"), bound + more, nil})
+				says.Store(&canned{err: redisstore.ReplyError("OOM full"), after: bound + more})
 				if _, err := limit.Decide(t.Context(), meter.OpTake, "key", 1); !errors.Is(err, redisstore.ErrNotExecuted) {
 					t.Fatal(err)
 				}
@@ -151,33 +141,6 @@ func TestStatsTook(t *testing.T) {
 			t.Errorf("%+v\nwant\n%+v", got, want)
 		}
 	})
-}
-
-// TestStatsOfBatches counts requests that are batched, and none that is sent alone.
-func TestStatsOfBatches(t *testing.T) {
-	server := redistest.Start(t)
-	for _, waiting := range []int{1, 2, redisstore.MostTogether} {
-		store, g := gated(t, server, redisstore.Options{})
-		calls := filling(t, store, short)
-		limit := bind(t, store, short)
-		for range waiting {
-			calls = append(calls, func() {
-				if _, err := limit.Decide(ctx, meter.OpTake, "key", 1); err != nil {
-					t.Error(err)
-				}
-			})
-		}
-		wg := crowd(t, store, g, calls)
-		close(g.opened)
-		wg.Wait()
-		want := uint64(waiting)
-		if waiting == 1 {
-			want = 0
-		}
-		if got := store.Stats(); got.Together != want || got.Results != (redisstore.Results{OK: redisstore.MaxInFlight + 1}) {
-			t.Errorf("%d waiting: %+v; want %d together", waiting, got, want)
-		}
-	}
 }
 
 // TestStatsDenialsCached denies three times, of which the server does once.

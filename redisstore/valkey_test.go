@@ -24,7 +24,7 @@ func TestValkey(t *testing.T) {
 	t.Parallel()
 	const laws = "vectors|layers,_all_or_none|changing_a_limit|greatest_values|concurrent"
 	these := []string{
-		"Valkeys", "Differential", "Corners", "Time", "DenialWritesNothing", "OneCall", "ScriptFlush",
+		"Valkeys", "Differential", "Time", "DenialWritesNothing", "OneCall", "ScriptSentOnce",
 		"Errors", "Replies", "Bytes", "AsyncWorstCase", "ModesInOneRequest", "RenewalRefused",
 	}
 	self := exec.Command(os.Args[0], "-test.run=^TestStore$/^("+laws+")|^Test("+strings.Join(these, "|")+")$", "-test.short", "-test.v")

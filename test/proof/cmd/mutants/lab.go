@@ -36,8 +36,8 @@ var stages = []stage{
 	{".", []string{"./internal/...", ".", "./policy", "./httplimit", "-short"}, []string{"internal/"}},
 
 	{"redisstore", []string{".", "-run", "^TestLongLog", "-short"}, []string{"redisstore/lua/fastpath_log.lua", "redisstore/lua/log.lua"}},
-	{"redisstore", []string{".", "-run", "^Test(Breaker|BreakerHolds|NoClientTime|Time|NoKeyWithoutExpiry|DenialWritesNothing|Errors|Replies|Boot|Faults|Cluster)$"}, []string{"redisstore/"}},
-	{"redisstore", []string{".", "-run", "^Test(Lease(Envelope|Ends|Newcomer|GivenBack|Changed|Hold)|Async|ClockStep(Leases|Expiry)|DenialCache|Modes|Overflow|Together|Forms|Version|Migrate)"}, []string{"redisstore/"}},
+	{"redisstore", []string{".", "-run", "^Test(Breaker|ProbePatience|NoClientTime|Time|DenialWritesNothing|Errors|Replies|Boot|Faults|DeniedElsewhere|ResetApart)$"}, []string{"redisstore/"}},
+	{"redisstore", []string{".", "-run", "^Test(Lease(Envelope|Ends|Newcomer|Changed|Hold)|Async|ClockStep(Leases|Expiry)|DenialCache|Modes|Overflow|Version)"}, []string{"redisstore/"}},
 	{"redisstore", []string{".", "-run", "^Test(Store|Differential)$"}, []string{"redisstore/"}},
 	{"test/proof", []string{".", "-run", "^TestDifferentialRedis", "-rapid.nofailfile"}, []string{"redisstore/"}},
 }
