@@ -8,19 +8,12 @@ import (
 )
 
 // A Divided is a cluster between whose nodes stands a network that can part.
-// Nodes and clients have loopback addresses of their own to connect from, by
-// which it tells who talks to whom.
+// Nodes have loopback addresses of their own to connect from, by which it tells who
+// talks to whom.
 type Divided struct {
 	Cluster
 	ways [][]*Proxy // to each node: for clients and replicas, and to its bus
 }
-
-// Clients of one side of the network connect from here, and from there those of
-// the other.
-const (
-	Here  = "127.0.2.1"
-	There = "127.0.2.2"
-)
 
 // source is what a node connects from.
 func source(node int) string { return fmt.Sprintf("127.0.1.%d", node+1) }
@@ -66,9 +59,8 @@ func (d *Divided) Way(node *Server, f Fault) {
 	}
 }
 
-// Part leaves a node alone with the clients that connect from Here: what it and
-// the others send each other vanishes, and so does what these clients send the
-// others, or clients from There send it.
+// Part leaves a node alone with its clients: what it and the other nodes send each
+// other vanishes.
 func (d *Divided) Part(alone *Server) {
 	var rest []string
 	at := 0
@@ -80,9 +72,9 @@ func (d *Divided) Part(alone *Server) {
 		}
 	}
 	for i, ways := range d.ways {
-		from := []string{Here, source(at)}
+		from := []string{source(at)}
 		if i == at {
-			from = append([]string{There}, rest...)
+			from = rest
 		}
 		for _, way := range ways {
 			way.Set(Fault{Stall: true, From: from})

@@ -29,6 +29,7 @@ var faults = []fault{
 	{"FLUSHALL", 1, 500 * time.Millisecond, flush, nil},
 	{"SIGSTOP of a master, short", 1, 600 * time.Millisecond, stopMaster, (*site).goOn},
 	{"SIGSTOP until another is master", 2, 3500 * time.Millisecond, deposeMaster, (*site).goOn},
+	{"a master alone with its clients", 2, 3500 * time.Millisecond, isolateMaster, (*site).join},
 	{"planned failover", 1, time.Second, failover, nil},
 	{"resharding", 1, 500 * time.Millisecond, reshard, nil},
 	{"replies 60 ms late", 1, time.Second, (*site).delay, (*site).mend},
@@ -74,6 +75,15 @@ func deposeMaster(s *site) {
 	s.hasty()
 	stopMaster(s)
 }
+
+// isolateMaster leaves a master alone: it decides until it has missed the others for as
+// long as nodes may be silent, and what it decides is forgotten.
+func isolateMaster(s *site) {
+	s.hasty()
+	s.cluster.Part(s.master())
+}
+
+func (s *site) join() { s.cluster.Join() }
 
 func (s *site) goOn() { s.struck.Signal(s, syscall.SIGCONT) }
 
