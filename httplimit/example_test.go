@@ -64,7 +64,7 @@ func ExampleOptions_loginGuard() {
 	guard, err := httplimit.New(limiter, httplimit.IPKey(httplimit.ClientIP{}), httplimit.Options{
 		Settle: func(status int, _ http.Header, cost int64) int64 {
 			if status == http.StatusUnauthorized {
-				return cost // more for a failure that counts double, Forget for a success that resets
+				return cost // more for a failure that counts double
 			}
 			return 0
 		},

@@ -56,7 +56,8 @@ type Options struct {
 	Costs func(*http.Request) policy.Costs
 	// Limits returns limits that a request's key is held to in place of the limiter's own,
 	// such as those of a customer's plan; if it returns none, the limiter's own apply. They
-	// count under the limiter's name: a key whose limits change keeps what it has used. If
+	// count under the limiter's name: a key keeps what it has used, and a ban, under limits of
+	// the same algorithm and period; others start unused. If
 	// the limits cannot be held, or a memstore already has 4,096 of this name that still
 	// count, OnError gets the error, and the limiter's own decide. A list that was returned
 	// before costs some ten nanoseconds, a new one a few microseconds in memory. Rules have
@@ -134,7 +135,9 @@ type Options struct {
 
 // Forget is what [Options.Settle] returns to reset the key, for example when a login succeeds
 // after failures: the key is then as if never seen, and requests of it that are still in
-// progress count no more.
+// progress count no more. Return it for what only a success answers, not for all but a failure:
+// a GET or a panic would reset the key too. Under a key by address, whoever has an account can
+// reset the key by it.
 const Forget int64 = -1
 
 // An Outcome is what was decided about one request.
