@@ -21,9 +21,12 @@ type BlockStore interface {
 // does it, every request of the key is denied for so long. A ban that lasts longer stays as it
 // is. Who waits for the key waits on. What the key has used stays.
 //
-// It needs a limit with a ban ([Limit.WithBan]). For keys that only Block is to ban,
-// WithBan(time.Microsecond) is as good as no ban for those that are denied. The error matches
-// [ErrFull] if the store has no room for a ban.
+// It needs a limit with a ban ([Limit.WithBan]). The block holds under that limit's identity:
+// limits of [Limiter.With] that have no ban, or another algorithm or period, let the key pass,
+// so block it by their limiters too. For keys that only Block is to ban,
+// WithBan(time.Microsecond) is as good as no ban for those that are denied; callers of Wait
+// lose part of the rate by it, up to a third at 1,000/s, since under a ban a late timer is not
+// made up for. The error matches [ErrFull] if the store has no room for a ban.
 func (l *Limiter) Block(ctx context.Context, key string, d time.Duration) error {
 	if d <= 0 || d > meter.MaxBan {
 		return fmt.Errorf("stint: a block of %v: it must be above 0 and at most %v", d, meter.MaxBan)

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint"
-	"github.com/stint-dev/stint/internal/testkit/made"
 	"github.com/stint-dev/stint/memstore"
 )
 
@@ -16,7 +15,10 @@ func TestLoginIsLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memstore.New(memstore.Options{})
 		defer store.Close()
-		login := made.Limiter(t, store, "login", stint.PerMinute(5))
+		login, err := stint.NewLimiter(store, "login", stint.PerMinute(5))
+		if err != nil {
+			t.Fatal(err)
+		}
 		for range 5 {
 			if ok, _ := login.Allow(t.Context(), "user 7"); !ok {
 				t.Error("denied too early")

@@ -47,7 +47,8 @@ type Options struct {
 	Cost func(context.Context, Call) int64
 	// Limits returns limits that a call's key is held to in place of the limiter's own, such
 	// as those of a customer's plan; if it returns none, the limiter's own apply. They count
-	// under the limiter's name: a key whose limits change keeps what it has used. If the
+	// under the limiter's name: a key keeps what it has used, and a ban, under limits of the
+	// same algorithm and period; others start unused. If the
 	// limits cannot be held, or a memstore already has 4,096 of this name that still count,
 	// OnError gets the error, and the limiter's own decide. Rules have tiers instead. The
 	// default returns none.

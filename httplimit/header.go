@@ -154,8 +154,9 @@ func (d Dialect) Set(h http.Header, r *policy.Result) (status int) {
 
 // SetDecision is [Dialect.Set] for the decision of a limiter, or of [stint.All] with its
 // limiters in the order of the parts, without parts of cost 0: a handler that asks limiters
-// itself can so answer as a guard does. The status is 200 or 429. If a guard around the
-// handler has set fields, they are joined, as between guards.
+// itself can so answer as a guard does. The status is 200 or 429. A limiter that did not decide,
+// such as that on which [stint.Limiter.With] was called, gives no fields, or those of other
+// limits. If a guard around the handler has set fields, they are joined, as between guards.
 //
 // Price: some microseconds, since the fields are made anew from the limits as they are now.
 func (d Dialect) SetDecision(h http.Header, of stint.Decision, by ...*stint.Limiter) (status int) {
