@@ -10,7 +10,8 @@ import (
 )
 
 // TestLoginIsLimited is how a program that uses stint tests its limits: in a bubble
-// of testing/synctest nothing waits for real, and waits are exact.
+// of testing/synctest nothing waits for real, and waits are exact. It imports nothing internal,
+// so that it can be copied.
 func TestLoginIsLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memstore.New(memstore.Options{})
