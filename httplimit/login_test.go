@@ -19,7 +19,7 @@ func TestLoginRecipe(t *testing.T) {
 			switch {
 			case h.Get("Location") == "/?welcome": // where success alone leads
 				return httplimit.Forget
-			case status == http.StatusOK: // the page
+			case status == http.StatusOK: // the page, and no failure
 				return 0
 			}
 			return cost
