@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint/internal/arrivals"
-	"github.com/stint-dev/stint/internal/waitqueue"
 	"github.com/stint-dev/stint/meter"
 )
 
@@ -236,12 +235,23 @@ func (l *Limiter) SetLimits(limits ...Limit) error {
 		return err
 	}
 	t := l.stand(old)
-	pace := t.pace()
-	if pace.Faster(old.pace()) && t.limits[0].name != old.limits[0].name { // another limit, of which nothing is in use
-		pace = waitqueue.Pace{}
+	for _, at := range l.lines.EveryRoomMade(t.capacity, old.drains, t.pace()) {
+		l.enforce(t, at.Key)
 	}
-	l.lines.EveryRoomMade(t.capacity, old.drains, pace)
 	return nil
+}
+
+// enforce makes a decision for a key that charges nothing, so that the store counts by a faster pace as
+// those who wait do.
+func (l *Limiter) enforce(t *terms, key string) {
+	ctx, stop := context.WithTimeout(context.Background(), giveBackWithin)
+	defer stop()
+	if d, err := l.direct(ctx, meter.OpPeek, key, 1); err != nil || !d.Allowed && (t.counts || t.bans) {
+		return
+	}
+	if _, id, err := l.reserve(ctx, key, 1, giveBackWithin, 0); err == nil && id != "" {
+		_, _ = l.store.Settle(ctx, id, 0)
+	}
 }
 
 // With returns a limiter of the same name and store with other limits. It is for limits

@@ -66,7 +66,8 @@ func (t *terms) pace() waitqueue.Pace {
 	if !t.alone() {
 		return waitqueue.Pace{}
 	}
-	return waitqueue.Pace{Period: t.limits[0].spec.Period, Count: t.limits[0].spec.Count}
+	l := t.limits[0]
+	return waitqueue.Pace{Name: l.name, Period: l.spec.Period, Count: l.spec.Count}
 }
 
 // span returns n·T of the fastest bucket or queue among the limits, rounded down; 0 if there

@@ -546,3 +546,33 @@ func TestQueueRaisedAroundPromises(t *testing.T) {
 		}
 	}
 }
+
+// TestQueueRaisedIdle: once all that wait have started by a faster pace, nothing is in use; a limit of another
+// name has nothing in use from the start, and those who wait begin it in their order.
+func TestQueueRaisedIdle(t *testing.T) {
+	for _, name := range []string{"", "other"} {
+		synctest.Test(t, func(t *testing.T) {
+			l := limiterOf(t, "1/1s leaky_queue burst 100")
+			began, starts := time.Now(), make([]time.Duration, 101)
+			var all sync.WaitGroup
+			for i := range starts {
+				all.Go(func() {
+					if err := l.Wait(bg, "k", 1); err != nil {
+						t.Error(err)
+					}
+					starts[i] = time.Since(began)
+				})
+				synctest.Wait()
+			}
+			if limit, err := stint.Parse("10/1s leaky_queue burst 100"); err != nil || l.SetLimits(limit.WithName(name)) != nil {
+				t.Fatal(err)
+			}
+			all.Wait()
+			if !slices.IsSorted(starts) || starts[100] > 10*time.Second {
+				t.Errorf("name %q: starts %v", name, starts)
+			}
+			time.Sleep(10 * time.Second)
+			must(t, l, 101)
+		})
+	}
+}

@@ -364,8 +364,9 @@ func (ls *Lines) Old() bool {
 // EveryRoomMade is [Lines.RoomMade] for every place where somebody waits, under limits that may have
 // changed. A waiter that needs more than capacity asks the store at once, wherever in its line it
 // stands, and so hears that it can never pass. Within drains, all that is in use comes back by the numbers
-// from before. Held waiters start by the pace of a leaky_queue, where that is faster than theirs.
-func (ls *Lines) EveryRoomMade(capacity int64, drains time.Duration, pace waitqueue.Pace) {
+// from before. Held waiters start by the pace of a leaky_queue, where that is faster than theirs; sped has
+// their places.
+func (ls *Lines) EveryRoomMade(capacity int64, drains time.Duration, pace waitqueue.Pace) (sped []Place) {
 	until := time.Now().UnixNano()
 	ls.old.Store(max(ls.old.Load(), until+min(int64(drains), math.MaxInt64-until)))
 	order.Lock()
@@ -378,11 +379,14 @@ func (ls *Lines) EveryRoomMade(capacity int64, drains time.Duration, pace waitqu
 				s.waiter.wake()
 			}
 		}
-		ln.held.SpeedUp(pace, ls.changed)
+		if ln.held.SpeedUp(pace, ls.changed) {
+			sped = append(sped, ln.at)
+		}
 		ln.made = time.Now()
 		ln.roomMade()
 		ln.moveUp()
 	}
+	return sped
 }
 
 // RoomMade tells the line of a place that something other than the line has made room. The line asks

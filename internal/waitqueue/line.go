@@ -33,8 +33,10 @@ const (
 	ByWaiter
 )
 
-// A Pace is how fast a queue drains: Count units in each Period. The zero value is a pace that is not known.
+// A Pace is how fast the queue of a limit drains: Count units in each Period. The zero value is a pace that is
+// not known.
 type Pace struct {
+	Name   string // the limit's own, if it has one
 	Period time.Duration
 	Count  int64
 }
@@ -44,8 +46,11 @@ func (p Pace) Span(units int64) time.Duration {
 	return satmath.Duration(uint128.Mul(uint64(units), uint64(p.Period)).Ceil(uint64(p.Count)))
 }
 
-// Faster reports whether p is faster than another pace with the same period.
-func (p Pace) Faster(than Pace) bool { return p.Period == than.Period && p.Count > than.Count }
+// Faster reports whether p is a faster pace of the same limit.
+func (p Pace) Faster(than Pace) bool { return p.of(than) && p.Count > than.Count }
+
+// of reports whether two paces are of one limit, by its identity.
+func (p Pace) of(other Pace) bool { return p.Name == other.Name && p.Period == other.Period }
 
 func (p Pace) known() bool { return p.Count > 0 }
 
@@ -232,12 +237,19 @@ func (l *Line[T]) fit(from spot, units int64) (start, end spot, ok bool) {
 		if room < units {
 			continue
 		}
-		if end.used = l.places[end.at].Units - (room - units); end.used == l.places[end.at].Units || !l.places[end.at].Pace.known() {
+		if end.used = l.places[end.at].Units - (room - units); end.used == l.places[end.at].Units || !l.places[end.at].Pace.known() || l.crossed(end) {
 			end = spot{end.at + 1, 0}
 		}
 		return start, end, true
 	}
 	return start, end, false
+}
+
+// crossed reports whether a spot is later than the next place, which was charged at a faster pace: what is
+// left of its place passes unused, since the next waiter would start before or together with this one.
+func (l *Line[T]) crossed(s spot) bool {
+	p := l.places[s.at]
+	return s.at+1 < len(l.places) && l.time(s).Sub(l.places[s.at+1].Start) > p.Pace.Span(1)/2
 }
 
 // follows reports whether the place after i begins where place i ends: the store
@@ -250,7 +262,7 @@ func (l *Line[T]) follows(i int) bool {
 		return false
 	}
 	next := l.places[i+1]
-	return next.Pace.known() && next.Start.Sub(l.endOf(l.places[i])) < min(l.places[i].Pace.Span(1), next.Pace.Span(1))/2
+	return next.Pace.known() && next.Start.Sub(l.endOf(l.places[i])).Abs() < min(l.places[i].Pace.Span(1), next.Pace.Span(1))/2
 }
 
 // time returns when a request at a spot starts.
@@ -293,16 +305,17 @@ func (l *Line[T]) End() (end time.Time, unit time.Duration) {
 }
 
 // Charged reports whether no place is of other numbers of a limit that has the pace now: such a place gives
-// nothing back. A pace of another period is of another limit.
+// nothing back.
 func (l *Line[T]) Charged(now Pace) bool {
 	return !slices.ContainsFunc(l.places, func(p *Place[T]) bool {
-		return p.Pace.Period == now.Period && (p.moved || p.Pace != now)
+		return p.Pace.of(now) && (p.moved || p.Pace != now)
 	})
 }
 
 // SpeedUp has the places that were charged at a slower pace start as early as if all that is in the
-// queue took as long as the pace says from now on. The head may have to look again.
-func (l *Line[T]) SpeedUp(pace Pace, now time.Time) {
+// queue took as long as the pace says from now on, and reports whether there are any. The head may have
+// to look again.
+func (l *Line[T]) SpeedUp(pace Pace, now time.Time) (any bool) {
 	for _, p := range l.places {
 		if wait := p.Start.Sub(now); pace.Faster(p.Pace) {
 			if wait > 0 {
@@ -310,10 +323,11 @@ func (l *Line[T]) SpeedUp(pace Pace, now time.Time) {
 			} else {
 				wait = -satmath.Duration(uint128.Mul(uint64(-wait), uint64(p.Pace.Count)).Floor(uint64(pace.Count)))
 			}
-			p.Start, p.Pace, p.moved = now.Add(wait), pace, true
+			p.Start, p.Pace, p.moved, any = now.Add(wait), pace, true, true
 		}
 	}
 	slices.SortStableFunc(l.places, func(a, b *Place[T]) int { return a.Start.Compare(b.Start) })
+	return any
 }
 
 // Disband takes all waiters out of the line and returns them in order. Their places

@@ -217,3 +217,35 @@ func TestLinesThousands(t *testing.T) {
 		}
 	})
 }
+
+// TestLinesCross: where places of a faster pace lie within one of a slower pace whose request has left, no two
+// requests start at one instant.
+func TestLinesCross(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ls := &waitqueue.Lines[int]{GiveBack: func(int, int64) {}}
+		ctx, leave := context.WithCancel(t.Context())
+		began, starts := time.Now(), make([]time.Duration, 21)
+		var all sync.WaitGroup
+		wait := func(ctx context.Context, i int, start time.Duration, units int64, pace time.Duration) {
+			all.Go(func() {
+				p := waitqueue.Place[int]{Start: began.Add(start), Units: units, Return: waitqueue.ByLine, Pace: waitqueue.Pace{Period: pace, Count: 1}}
+				if _, err := ls.Wait(ctx, "k", p); err == nil {
+					starts[i] = time.Since(began)
+				}
+			})
+			synctest.Wait()
+		}
+		wait(ctx, 0, 10*time.Second, 10, 5*time.Second)
+		for i := 1; i < len(starts); i++ {
+			wait(t.Context(), i, time.Duration(60+i)*time.Second/5, 1, time.Second/5)
+		}
+		leave()
+		all.Wait()
+		slices.Sort(starts)
+		for i := 2; i < len(starts); i++ {
+			if starts[i] == starts[i-1] {
+				t.Fatalf("starts at %v", starts)
+			}
+		}
+	})
+}
