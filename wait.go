@@ -280,7 +280,8 @@ func (w *waiter) Take(ctx context.Context, later time.Duration, _ uint64) (a arr
 		a.Again = min(a.Again, askAgain)
 	}
 	if a.Passes && w.request == nil {
-		a.Place = w.place()
+		place := w.placeFrom(w.start)
+		a.Place = &place
 	}
 	if w.request != nil {
 		a.Lacks = w.request.lacks(d)
@@ -301,14 +302,13 @@ func (r *Request) lacks(d Decision) (lacks uint64) {
 	return lacks
 }
 
-// place returns the place in a queue that the waiter has got.
-func (w *waiter) place() *waitqueue.Place[string] {
-	p := &waitqueue.Place[string]{Start: w.start, Units: w.part.cost, Reservation: string(w.id), Pace: w.terms.pace()}
+// placeFrom returns a place in a queue that the waiter gets or has got.
+func (w *waiter) placeFrom(start time.Time) waitqueue.Place[string] {
+	p := waitqueue.Place[string]{Start: start, Units: w.part.cost, Reservation: string(w.id), Pace: w.terms.pace()}
 	switch {
-	case w.id == "":
 	case w.ttl > 0:
 		p.Return = waitqueue.ByWaiter
-	default:
+	case w.id != "":
 		p.Return = waitqueue.ByLine
 	}
 	return p
@@ -511,6 +511,9 @@ func (w *waiter) seat(ctx context.Context, before time.Time, d Decision, ahead u
 	wait := time.Duration(d.RetryAfter)
 	if d.Allowed {
 		wait = d.Delay
+		if w.request == nil && ahead.Zero() {
+			wait = w.Spare(w.placeFrom(before.Add(wait))).Sub(before)
+		}
 	}
 	if t := w.terms; t != nil && t.alone() && w.part.cost <= t.capacity && !d.Banned { // a ban does not move later starts
 		if !d.Allowed { // once admitted, it waits until all before it have been served

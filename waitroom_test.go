@@ -695,3 +695,32 @@ func TestQueueGivenUp(t *testing.T) {
 		empty(t, l)
 	})
 }
+
+// TestWaitDeadlineInWhatIsLeft: a deadline is not refused that is met in what is left of the place of one who
+// gave up.
+func TestWaitDeadlineInWhatIsLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := limiterOf(t, "1/10s leaky_queue burst 20")
+		ctx, leave := context.WithCancel(bg)
+		began := time.Now()
+		var all sync.WaitGroup
+		wait := func(ctx context.Context, cost int64, at time.Duration) {
+			all.Go(func() {
+				if err := l.Wait(ctx, "k", cost); ctx.Err() == nil && (err != nil || time.Since(began) != at) {
+					t.Errorf("cost %d: %v after %v, want %v", cost, err, time.Since(began), at)
+				}
+			})
+			synctest.Wait()
+		}
+		wait(bg, 1, 0)
+		wait(ctx, 3, 0)
+		wait(bg, 1, 10*time.Second)
+		wait(bg, 1, 20*time.Second)
+		leave()
+		synctest.Wait()
+		until, end := context.WithTimeout(bg, 31*time.Second)
+		defer end()
+		wait(until, 1, 30*time.Second)
+		all.Wait()
+	})
+}

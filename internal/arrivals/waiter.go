@@ -644,6 +644,14 @@ func (ln *line) before(n int) Count {
 	return c
 }
 
+// Spare returns when w would start if it got a place in a queue: it may start in what those held before it
+// leave of theirs. w must have one part.
+func (w *Waiter) Spare(p waitqueue.Place[string]) time.Time {
+	order.Lock()
+	defer order.Unlock()
+	return w.ln().held.Spare(p)
+}
+
 // Due returns when w starts, or asks the store next, and whether that is known. w must have one part.
 func (w *Waiter) Due() (time.Time, bool) {
 	order.Lock()

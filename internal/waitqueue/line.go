@@ -291,6 +291,18 @@ func (l *Line[T]) StartOf(w *Waiter[T]) time.Time {
 	return w.own.Start // costs differ, and other requests have starts in between
 }
 
+// Spare returns when a request would start that joined now with a place: it may start in what the waiters
+// leave of theirs.
+func (l *Line[T]) Spare(p Place[T]) time.Time {
+	from := l.needed()
+	l.places = append(l.places, &p)
+	defer func() { l.places = l.places[:len(l.places)-1] }()
+	if at, _, ok := l.fit(from, p.Units); ok {
+		return l.time(at)
+	}
+	return p.Start
+}
+
 // End returns when the last waiter's part of the places ends, as far as that is
 // known, and how long one unit takes; without Span, when it starts.
 func (l *Line[T]) End() (end time.Time, unit time.Duration) {
