@@ -130,9 +130,12 @@ func (r *Reader) include(d *Directive) (all []Directive, err error) {
 	}
 	names := []string{pattern}
 	if strings.ContainsAny(pattern, "*?[") {
-		if names, err = r.Glob(pattern); err != nil {
+		if names, err = r.Glob(strings.ReplaceAll(pattern, "[!", "[^")); err != nil {
 			return nil, fmt.Errorf("%s: %w", d.where(), err)
 		}
+		names = slices.DeleteFunc(names, func(name string) bool { // a star takes no dot at the beginning there
+			return strings.HasPrefix(filepath.Base(name), ".") && !strings.HasPrefix(filepath.Base(pattern), ".")
+		})
 		if dir, _ := r.Glob(filepath.Dir(pattern)); len(names) == 0 && len(dir) == 0 {
 			d.gone = "there is no " + filepath.Dir(pattern)
 		}

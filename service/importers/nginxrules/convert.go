@@ -2,6 +2,7 @@ package nginxrules
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/stint-dev/stint/service/importers"
 )
@@ -67,8 +68,8 @@ func (c *converter) convert(all []Directive) error {
 
 func (c *converter) http(d *Directive) error {
 	for i := range d.Block {
-		if v := &d.Block[i]; (v.Name == "map" || v.Name == "geo") && len(v.Args) > 0 && len(v.Args[len(v.Args)-1]) > 1 {
-			c.variables[v.Args[len(v.Args)-1][1:]] = v
+		if v := &d.Block[i]; (v.Name == "map" || v.Name == "geo") && len(v.last()) > 1 {
+			c.variables[strings.ToLower(v.last()[1:])] = v
 		}
 	}
 	for i := range d.Block {

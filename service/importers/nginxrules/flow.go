@@ -147,7 +147,7 @@ func (l *location) ways() (all []way) {
 		}
 		if code, ends := strings.CutPrefix(d.last(), "="); !ends {
 			all = append(all, way{name: "try_files", at: d, to: d.last(), as: redirected})
-		} else if !l.static { // of a static location, see below
+		} else {
 			all = append(all, way{name: "try_files", at: d, to: l.page(code), as: asGET})
 		}
 	}

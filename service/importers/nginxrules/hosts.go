@@ -64,7 +64,7 @@ func (c *converter) server(d *Directive, others []*server) *server {
 					s.dotted = append(s.dotted, below)
 				}
 				switch {
-				case expr && (some == nil || before): // nginx takes the first expression that matches
+				case expr && (some == nil || before), unsaid(name): // nginx takes the first expression that matches
 					s.lost = name
 				case expr:
 					s.exprs = append(s.exprs, some...)
@@ -128,12 +128,18 @@ func (c *converter) names(d *Directive, name string) []string {
 	case name == "": // requests without a host
 		return []string{""}
 	case name == "_": // such a host comes to the default server
+	case unsaid(name):
 	case len(name) > mostHost || !host.MatchString(name):
 		c.note(d, "server_name %s is left out: it is no name that requests have", name)
 	default:
 		return namesOf(name)
 	}
 	return nil
+}
+
+// unsaid reports whether a name is that of the machine, or an address of IPv6, which rules cannot have.
+func unsaid(name string) bool {
+	return strings.EqualFold(name, "$hostname") || strings.HasPrefix(name, "[")
 }
 
 // namesOf returns the patterns of a name: .example.com is example.com and *.example.com.

@@ -83,7 +83,7 @@ func soundValue(attribute, v string) bool {
 // truths returns the conditions under which a variable of map or geo is what an if asks for;
 // none if rules cannot express them. If inverted, the if holds where none of them does.
 func (c *converter) truths(name, op, value string, not bool) (when [][]importers.Cond, inverted bool) {
-	if c.variables[name] == nil {
+	if c.variables[strings.ToLower(name)] == nil {
 		return nil, false
 	}
 	all, err := c.choices("$"+name, 0)

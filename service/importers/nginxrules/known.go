@@ -34,19 +34,26 @@ const (
 // Harmless reports whether a directive changes neither where requests go, nor their limits, nor what these count by.
 func Harmless(name string) bool { return importers.OneOf(name, harmlessNames) }
 
-// ofClient matches variables that a client writes, unless a directive does.
-var ofClient = regexp.MustCompile(`^\$(http|arg|cookie)_`)
+// ofClient matches variables that a client writes, unless a directive does, and captures those that an expression does.
+var (
+	ofClient = regexp.MustCompile(`(?i)^\$((http|arg|cookie)_|args$)`)
+	captures = regexp.MustCompile(`(?i)\(\?P?[<'](http|arg|cookie)_`)
+)
 
 // known reports whether what a directive does to limits is known. Variables that are written are those of headers,
 // arguments and cookies, which rules read as clients send them.
 func (d *Directive) known() bool {
 	written := ""
-	if strings.HasPrefix(d.Name, "set") || d.Name == "js_set" || d.Name == "perl_set" {
-		written = slices.Concat(d.Args, []string{""})[0]
-	} else if d.Name == "split_clients" {
+	switch first := slices.Concat(d.Args, []string{""})[0]; {
+	case d.Name == "split_clients":
 		written = d.last()
+	case d.Name == "set" && strings.EqualFold(first, "$args"): // steps read it
+	case strings.HasPrefix(d.Name, "set"), strings.HasSuffix(d.Name, "_set"), d.Name == "js_var":
+		written = first
 	}
-	return importers.OneOf(d.Name, readNames, harmlessNames) && !ofClient.MatchString(written)
+	found := func(text string) bool { return captures.MatchString(text) }
+	return importers.OneOf(d.Name, readNames, harmlessNames) && !ofClient.MatchString(written) && !slices.ContainsFunc(d.Args, found) &&
+		!slices.ContainsFunc(d.Block, func(e Directive) bool { return d.Name == "map" && found(e.Name) })
 }
 
 // strange returns the directives that are not known, those in the blocks of requests too.

@@ -1,6 +1,7 @@
 package nginxrules_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 )
@@ -30,6 +31,15 @@ func TestUnknown(t *testing.T) {
 		"LOCATION mirror /login;":                                 true,
 		"LOCATION limit_upstream_conn limit=2;":                   true,
 		"LOCATION location /free/a { set_real_ip_from 1.2.3.4; }": true,
+		"SERVER set $HTTP_X_API_KEY a;":                           true,
+		"SERVER set_unescape_uri $ARGS a;":                        true,
+		"HTTP map $uri $a { ~(?<http_x_api_key>.) a; }":           true,
+		"SERVER } server { server_name $hostname;":                true,
+		"SERVER } server { server_name [::1];":                    true,
+		"LOCATION auth_request_set $http_x_api_key a;":            true,
+		"LOCATION if ($uri ~ '(?<http_x_api_key>.)') { }":         true,
+		"LOCATION memcached_pass a; error_page 404 /login;":       true,
+		"SERVER auth_request_set $a $http_x_api_key;":             false,
 		"SERVER set $a $http_x_api_key; set_md5 $b $arg_x;":       false,
 		"HTTP upstream a { server b; hash $arg_x; strange; }":     false,
 		"LOCATION proxy_cache_bypass $http_pragma;":               false,
@@ -41,6 +51,23 @@ func TestUnknown(t *testing.T) {
 		_, notes := converted(t, map[string]string{"nginx.conf": strings.NewReplacer(at, directive, "HTTP", "", "SERVER", "", "LOCATION", "").Replace(conf)})
 		if said := strings.Contains(strings.Join(notes, "\n"), "lost: "); said != lost {
 			t.Errorf("%s: lost %v, want %v: %q", text, said, lost, notes)
+		}
+	}
+}
+
+// TestGlobs: a pattern of include takes what it takes in nginx: a star no dot at the beginning, and [!a] what is not a.
+func TestGlobs(t *testing.T) {
+	const site = "server { server_name %[1]s; location / { limit_req zone=one burst=%[2]d; } }"
+	yaml, notes := converted(t, map[string]string{
+		"nginx.conf":    "http { limit_req_zone $binary_remote_addr zone=one:1m rate=1r/m; include sites/[!_]*.conf; include sites/*.off; include sites/.*.on; }",
+		"sites/a.conf":  fmt.Sprintf(site, "a.example", 2),
+		"sites/_b.conf": fmt.Sprintf(site, "b.example", 3),
+		"sites/.c.off":  fmt.Sprintf(site, "a.example", 4),
+		"sites/.d.on":   fmt.Sprintf(site, "d.example", 5),
+	})
+	for burst, want := range map[int]bool{2: true, 3: false, 4: false, 5: true} {
+		if got := strings.Contains(yaml, fmt.Sprintf("burst %d ", burst)); got != want {
+			t.Errorf("burst %d: %v, want %v in\n%s%q", burst, got, want, yaml, notes)
 		}
 	}
 }

@@ -15,6 +15,7 @@ type level struct {
 	errors []errorPage
 	asks   *Directive // auth_request
 	static bool       // files answer
+	behind bool       // to some requests, another server does
 	denied bool       // deny all
 	passed bool       // errors of an upstream lead to error pages, too
 	stays  bool       // X-Accel-Redirect of an upstream leads nowhere
@@ -31,7 +32,7 @@ type errorPage struct {
 // blocks, as in nginx.
 func (c *converter) level(block []Directive, outer level) (level, error) {
 	now := outer
-	now.static = true
+	now.static, now.behind = true, false
 	var mine []use
 	var pages []errorPage
 	found, access := false, false
@@ -71,6 +72,10 @@ func (c *converter) level(block []Directive, outer level) (level, error) {
 			now.passed = d.Args[0] == "on"
 		case strings.HasSuffix(d.Name, "_ignore_headers"):
 			now.stays = slices.Contains(d.Args, "X-Accel-Redirect")
+		case d.Name == "if" || d.Name == "limit_except":
+			now.behind = now.behind || slices.ContainsFunc(d.Block, func(in Directive) bool { return strings.HasSuffix(in.Name, "_pass") })
+		case d.Name == "memcached_pass":
+			now.static, now.passed = false, true // its 404 leads to error pages in any case
 		case strings.HasSuffix(d.Name, "_pass"), d.Name == "empty_gif", d.Name == "stub_status", strings.HasPrefix(d.Name, "content_by_"):
 			now.static = false
 		}
@@ -93,7 +98,10 @@ func (c *converter) level(block []Directive, outer level) (level, error) {
 // meets reports whether requests of a level may come to an error page by what they ask for: a file
 // is missing or not for them, a client is, or the upstream's errors lead there.
 func (l *level) meets(p *errorPage) bool {
-	codes := []string{"401", "403", "405", "412", "413", "416", "421", "495", "496", "497"}
+	codes := strings.Fields("401 403 405 409 412 413 415 416 421 495 496 497")
+	if !l.static || l.behind || l.asks != nil {
+		codes = append(codes, "500", "502", "503", "504")
+	}
 	switch {
 	case l.denied:
 		codes = []string{"403", "413"}
@@ -101,8 +109,6 @@ func (l *level) meets(p *errorPage) bool {
 		codes = append(codes, "301", "404") // 301 for a directory without its slash
 	case l.passed:
 		return true
-	default:
-		codes = append(codes, "500", "502", "503", "504")
 	}
 	return slices.ContainsFunc(p.codes, func(code string) bool { return slices.Contains(codes, code) })
 }

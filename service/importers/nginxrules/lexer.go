@@ -64,7 +64,7 @@ func (l *lexer) word() (word string, plain bool, err error) {
 			}
 		}
 	}
-	return l.text[start:l.at], true, nil
+	return escapes.Replace(l.text[start:l.at]), true, nil
 }
 
 // blanks skips blanks and comments.
@@ -84,21 +84,21 @@ func (l *lexer) blanks() {
 	}
 }
 
+// escapes are what a backslash stands for, with quotes and without; one before another letter stays.
+var escapes = strings.NewReplacer(`\"`, `"`, `\'`, `'`, `\\`, `\`, `\t`, "\t", `\r`, "\r", `\n`, "\n")
+
 func (l *lexer) quoted(quote byte) (word string, plain bool, err error) {
-	var b strings.Builder
-	for i := l.at + 1; i < len(l.text); i++ {
-		switch c := l.text[i]; {
-		case c == quote:
+	start := l.at + 1
+	for i := start; i < len(l.text); i++ {
+		if l.text[i] == quote {
 			l.at = i + 1
-			return b.String(), false, nil
-		case c == '\\' && i+1 < len(l.text) && (l.text[i+1] == quote || l.text[i+1] == '\\'):
+			return escapes.Replace(l.text[start:i]), false, nil
+		}
+		if l.text[i] == '\\' && i+1 < len(l.text) {
 			i++
-			b.WriteByte(l.text[i])
-		default:
-			if c == '\n' {
-				l.line++
-			}
-			b.WriteByte(c)
+		}
+		if l.text[i] == '\n' {
+			l.line++
 		}
 	}
 	return "", false, l.errorf("a quote has no end")

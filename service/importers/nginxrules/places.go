@@ -54,7 +54,7 @@ func (p *place) unseen(q *place) bool {
 func (c *converter) places(s *server) {
 	if s.lost != "" && !s.fallback {
 		if uses(s.root) {
-			c.lose(s.at, "server_name %s is NOT KEPT, with the limits of this server for it: hosts of rules have stars alone", s.lost)
+			c.lose(s.at, "server_name %s is NOT KEPT, with the limits of this server for it: rules cannot have such a host", s.lost)
 		} else {
 			c.note(s.at, "server_name %s: rules cannot name these hosts, so the limits of the default server hold for them", s.lost)
 		}

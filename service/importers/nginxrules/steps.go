@@ -89,7 +89,7 @@ func (c *converter) block(l *location, block []Directive) (all []step) {
 			return append(all, step{to: l.page(d.Args[0]), as: asGET, at: d})
 		case d.Name == "rewrite" && len(d.Args) > 1:
 			all = append(all, c.rewrite(l, d))
-		case d.Name == "set" && len(d.Args) > 0 && d.Args[0] == "$args":
+		case d.Name == "set" && len(d.Args) > 0 && strings.EqualFold(d.Args[0], "$args"):
 			c.moved(d, allUses(l), "arg_")
 			all = append(all, step{stays: true, unsure: true, at: d})
 		case d.Name == "if":

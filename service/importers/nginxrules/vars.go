@@ -57,7 +57,7 @@ func (c *converter) choices(text string, deep int) (all []choice, err error) {
 	}
 	for _, m := range variable.FindAllStringSubmatchIndex(text, -1) {
 		name := text[m[2]:m[3]]
-		d := c.variables[name]
+		d := c.variables[strings.ToLower(name)]
 		if d == nil {
 			continue
 		}
@@ -99,7 +99,7 @@ func (c *converter) choices(text string, deep int) (all []choice, err error) {
 // depends reports whether a text has one of some variables, of which arg_ stands for all of these.
 func (c *converter) depends(text string, names []string, deep int) bool {
 	return slices.ContainsFunc(variable.FindAllStringSubmatch(text, -1), func(m []string) bool {
-		d := c.variables[m[1]]
+		d := c.variables[strings.ToLower(m[1])]
 		switch {
 		case d == nil:
 			return slices.ContainsFunc(names, func(n string) bool { return m[1] == n || n == "arg_" && strings.HasPrefix(m[1], n) })
