@@ -28,6 +28,8 @@ func TestUnknown(t *testing.T) {
 		"LOCATION add_after_body /login;":                         true,
 		"LOCATION proxy_pass http://a; error_page 497 /login;":    true,
 		"LOCATION proxy_pass http://a; error_page 496 /login;":    true,
+		"LOCATION proxy_pass http://a; error_page 414 /login;":    true,
+		"LOCATION proxy_pass http://a; error_page 501 /login;":    true,
 		"LOCATION mirror /login;":                                 true,
 		"LOCATION limit_upstream_conn limit=2;":                   true,
 		"LOCATION location /free/a { set_real_ip_from 1.2.3.4; }": true,

@@ -98,7 +98,8 @@ func (c *converter) level(block []Directive, outer level) (level, error) {
 // meets reports whether requests of a level may come to an error page by what they ask for: a file
 // is missing or not for them, a client is, or the upstream's errors lead there.
 func (l *level) meets(p *errorPage) bool {
-	codes := strings.Fields("401 403 405 409 412 413 415 416 421 495 496 497")
+	// all that nginx answers by itself (ngx_http_special_response.c), but those below
+	codes := strings.Fields("400 401 403 405 406 408 409 411 412 413 414 415 416 421 494 495 496 497 501 505 507")
 	if !l.static || l.behind || l.asks != nil {
 		codes = append(codes, "500", "502", "503", "504")
 	}
