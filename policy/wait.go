@@ -123,12 +123,12 @@ func (p *Policy) untilTurn(ctx context.Context, most time.Duration, settles bool
 	if deadline, bounded := ctx.Deadline(); bounded && (most <= 0 || deadline.Sub(began) < most) {
 		most = max(deadline.Sub(began), 1)
 	}
-	if most > 0 && d.Delay > most {
+	key := r.line(&place, settles)
+	if most > 0 && p.queued.Spare(key, place).Sub(began) > most {
 		p.drop(ctx, r.parts, false) // if a later request has a delay, the place passes unused
 		r.tooLong(most)
 		return 0, nil
 	}
-	key := r.line(&place, settles)
 	returns, err := p.queued.Wait(ctx, key, place)
 	if err != nil {
 		p.drop(ctx, r.parts, !returns)

@@ -100,3 +100,32 @@ func TestWaitWithoutRoom(t *testing.T) {
 		}
 	})
 }
+
+// TestWaitInWhatIsLeft: a deadline is not refused that is met in what is left of the place of one who gave up.
+func TestWaitInWhatIsLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := made.Policy(t, memstore.New(memstore.Options{}), made.Rules(t, `{"rules":[{"name":"q","key":[],"limits":["1/s burst 20 leaky_queue"]}]}`), policy.Options{})
+		ctx, leave := context.WithCancel(t.Context())
+		began := time.Now()
+		var all sync.WaitGroup
+		wait := func(ctx context.Context, cost int64, at time.Duration) {
+			all.Go(func() {
+				var r policy.Result
+				if _, err := p.Wait(ctx, policy.Map{}, cost, 0, &r); ctx.Err() == nil && (err != nil || !r.Decision.Allowed || time.Since(began) != at) {
+					t.Errorf("cost %d: %v, %v after %v, want %v", cost, r.Decision.Allowed, err, time.Since(began), at)
+				}
+			})
+			synctest.Wait()
+		}
+		wait(t.Context(), 1, 0)
+		wait(ctx, 3, 0)
+		wait(t.Context(), 1, time.Second)
+		wait(t.Context(), 1, 2*time.Second)
+		leave()
+		synctest.Wait()
+		until, end := context.WithTimeout(t.Context(), 3100*time.Millisecond)
+		defer end()
+		wait(until, 1, 3*time.Second)
+		all.Wait()
+	})
+}

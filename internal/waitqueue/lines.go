@@ -54,6 +54,16 @@ func (ls *Lines[T]) Wait(ctx context.Context, key string, p Place[T]) (returns b
 	}
 }
 
+// Spare is [Line.Spare] in the line of key.
+func (ls *Lines[T]) Spare(key string, p Place[T]) time.Time {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	if ln := ls.byKey[key]; ln != nil {
+		return ln.Spare(p)
+	}
+	return p.Start
+}
+
 func (ls *Lines[T]) leave(key string, ln *keyed[T], w *Waiter[T]) (returns bool) {
 	ls.mu.Lock()
 	returns = ln.Leave(w, time.Now())
