@@ -327,7 +327,7 @@ func (l *Line[T]) Charged(now Pace) bool {
 // SpeedUp has the places that were charged at a slower pace start as early as if all that is in the
 // queue took as long as the pace says from now on, and reports whether there are any. The head may have
 // to look again.
-func (l *Line[T]) SpeedUp(pace Pace, now time.Time) (any bool) {
+func (l *Line[T]) SpeedUp(pace Pace, now time.Time) (sped bool) {
 	for _, p := range l.places {
 		if wait := p.Start.Sub(now); pace.Faster(p.Pace) {
 			if wait > 0 {
@@ -335,11 +335,11 @@ func (l *Line[T]) SpeedUp(pace Pace, now time.Time) (any bool) {
 			} else {
 				wait = -satmath.Duration(uint128.Mul(uint64(-wait), uint64(p.Pace.Count)).Floor(uint64(pace.Count)))
 			}
-			p.Start, p.Pace, p.moved, any = now.Add(wait), pace, true, true
+			p.Start, p.Pace, p.moved, sped = now.Add(wait), pace, true, true
 		}
 	}
 	slices.SortStableFunc(l.places, func(a, b *Place[T]) int { return a.Start.Compare(b.Start) })
-	return any
+	return sped
 }
 
 // Disband takes all waiters out of the line and returns them in order. Their places
