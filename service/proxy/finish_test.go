@@ -44,18 +44,6 @@ func deaf(t *testing.T, rules string, work func(w http.ResponseWriter, r *http.R
 	return d, start(t, mustURL(t, server.URL), time.Second, yaml(t, rules), httplimit.ClientIP{})
 }
 
-// leave sends a request and hangs up, at once or when an answer may be on its way.
-func leave(t testing.TB, address, request string, after time.Duration) {
-	conn, err := net.Dial("tcp", address)
-	if err != nil {
-		t.Error(err)
-		return
-	}
-	_, _ = io.WriteString(conn, request)
-	time.Sleep(after)
-	_ = conn.Close()
-}
-
 // A deadWriter is the writer of a client that has gone, which only a flush notices.
 type deadWriter struct {
 	*httptest.ResponseRecorder
