@@ -28,8 +28,8 @@ For example:
 
 type auditListCmd struct {
 	editorFlags `embed:""`
-	Last        int  `short:"n" default:"100" placeholder:"N" help:"At most the last N (${default})."`
-	JSON        bool `name:"json" help:"Write a JSON array."`
+	Last        int `short:"n" default:"100" placeholder:"N" help:"At most the last N (${default})."`
+	jsonFlag    `embed:""`
 }
 
 // Run lists acts.

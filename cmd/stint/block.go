@@ -35,9 +35,9 @@ type blockSetCmd struct {
 	customerFlags `embed:""`
 	Args          []string `arg:"" optional:"" name:"key" help:"The customer's key."`
 	Rule          string   `required:"" placeholder:"NAME" help:"The rule under which the customer is denied."`
-	For           string   `placeholder:"DURATION" help:"How long, such as 10m or 30d, by the database's clock. The default is without an end."`
-	Reason        string   `placeholder:"TEXT" help:"Why, for the audit."`
-	JSON          bool     `name:"json" help:"Write the override as JSON."`
+	lastsFlag     `embed:""`
+	reasonFlag    `embed:""`
+	jsonFlag      `embed:""`
 }
 
 // Help is what "stint block set --help" says below the summary.
@@ -65,7 +65,7 @@ type blockEndCmd struct {
 	customerFlags `embed:""`
 	Args          []string `arg:"" optional:"" name:"key" help:"The customer's key."`
 	Rule          string   `required:"" placeholder:"NAME" help:"The rule under which the customer is denied."`
-	Reason        string   `placeholder:"TEXT" help:"Why, for the audit."`
+	reasonFlag    `embed:""`
 }
 
 // Run ends a block. An override that is no block stays.

@@ -23,7 +23,7 @@ type copyCmd struct {
 	ToPasswordFile   string `env:"STINT_WORKER_TO_PASSWORD_FILE" placeholder:"FILE" help:"A file with the password of the Redis, so that the URL needs none."`
 	Node             string `env:"STINT_NODE" placeholder:"NAME" help:"The name of this worker among all workers. The default is the host name and something random."`
 	retentionFlags   `embed:""`
-	LogFormat        string `env:"STINT_LOG_FORMAT" enum:"text,json" default:"text" help:"The format of the log: text (the default) or json."`
+	logFlag          `embed:""`
 }
 
 // Help is what "stint rules copy --help" says below the summary.
@@ -55,7 +55,7 @@ func (c *copyCmd) Run(e *env) error {
 		host, _ := os.Hostname() // only people read it
 		c.Node = "worker " + host + " " + rand.Text()[:6]
 	}
-	logger := (&sourceFlags{LogFormat: c.LogFormat}).logger(e)
+	logger := c.logger(e)
 	db, err := rulesdb.Open(c.From, rulesdb.Options{PasswordFile: c.FromPasswordFile, Node: c.Node})
 	if err != nil {
 		return &usageError{"--from", err}

@@ -35,7 +35,7 @@ func (c *dbMigrateCmd) Run(e *env) error {
 
 type dbStatusCmd struct {
 	backendFlags `embed:""`
-	JSON         bool `name:"json" help:"Write JSON."`
+	jsonFlag     `embed:""`
 }
 
 // Run prints the state of the database.

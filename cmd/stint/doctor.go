@@ -28,7 +28,7 @@ import (
 type doctorCmd struct {
 	serveCmd `embed:""`
 
-	JSON bool `name:"json" help:"Write JSON."`
+	jsonFlag `embed:""`
 }
 
 // Help is what "stint doctor --help" says below the summary.

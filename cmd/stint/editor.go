@@ -51,9 +51,8 @@ func existing(url string) error {
 // editorFlags say where the rules are kept: in a database, or behind a server.
 type editorFlags struct {
 	backendFlags `embed:""`
-	Server       string `env:"STINT_SERVER" instead:"backend" placeholder:"URL" help:"Instead of --rules: the admin address of a server, such as https://10.0.0.1:9090."`
-	TokenFile    string `env:"STINT_SERVER_TOKEN_FILE" placeholder:"FILE" help:"With --server: a file with your token."`
-	SecretFile   string `env:"STINT_SECRET_FILE" placeholder:"FILE" help:"A file with the secret of the servers, for rules whose keys are hashed with it."`
+	addressFlags `embed:""`
+	secretFlag   `embed:""`
 }
 
 // open opens the database or the server that keeps the rules. Close what it returns.

@@ -17,19 +17,13 @@ import (
 type explainCmd struct {
 	Config       string `short:"c" env:"STINT_CONFIG" instead:"rules" placeholder:"FILE" help:"The rules file."`
 	readFlags    `embed:""`
-	SecretFile   string   `env:"STINT_SECRET_FILE" placeholder:"FILE" help:"With --rules: a file with the secret of the servers, for rules whose keys are hashed with it."`
-	Method       string   `placeholder:"POST" help:"The method."`
-	Host         string   `placeholder:"NAME" help:"The host of the request."`
-	Path         string   `placeholder:"/login" help:"The path as on the request line, with its query if it has one."`
-	IP           string   `name:"ip" placeholder:"ADDRESS" help:"The client's address."`
-	Header       []string `sep:"none" placeholder:"NAME=VALUE" help:"A header; may be repeated."`
+	secretFlag   `embed:""`
+	requestFlags `embed:""`
 	Query        []string `sep:"none" placeholder:"NAME=VALUE" help:"A query parameter, not encoded; may be repeated."`
 	Cookie       []string `sep:"none" placeholder:"NAME=VALUE" help:"A cookie; may be repeated."`
-	Attribute    []string `sep:"none" placeholder:"NAME=VALUE" help:"Any other attribute, such as jwt.sub=anna; may be repeated."`
-	Sent         int64    `placeholder:"BYTES" help:"The length of its body, for costs that count it."`
 	Peer         string   `placeholder:"ADDRESS" help:"Instead of --ip: the address that the connection comes from. If it is a trusted proxy, headers give the client's address."`
 	TrustedProxy []string `sep:"none" placeholder:"RANGE" help:"With --peer: a trusted proxy; may be repeated. Overrides trusted_proxies of the file."`
-	JSON         bool     `name:"json" help:"Write JSON."`
+	jsonFlag     `embed:""`
 }
 
 // Help is what "stint explain --help" says below the summary.

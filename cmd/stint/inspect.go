@@ -19,14 +19,8 @@ import (
 
 type inspectCmd struct {
 	serversFlags `embed:""`
-	IP           string   `name:"ip" placeholder:"ADDRESS" help:"The client's address."`
-	Method       string   `placeholder:"POST" help:"The method."`
-	Host         string   `placeholder:"NAME" help:"The host of the request."`
-	Path         string   `placeholder:"/login" help:"The path as on the request line."`
-	Header       []string `sep:"none" placeholder:"NAME=VALUE" help:"A header; may be repeated."`
-	Attribute    []string `sep:"none" placeholder:"NAME=VALUE" help:"Any attribute, such as ip=192.0.2.7; may be repeated."`
-	Sent         int64    `placeholder:"BYTES" help:"The length of its body, for costs that count it."`
-	JSON         bool     `name:"json" help:"Write JSON; of several servers, a line for each."`
+	requestFlags `embed:""`
+	jsonFlag     `embed:""`
 }
 
 // Help is what "stint inspect --help" says below the summary.
@@ -36,7 +30,7 @@ a request passes again, and why it is denied; its override or block, and who set
 it; and how often it was denied lately. Attributes that you do not give are left
 open: a rule with a path is shown with "where path is /login". Nothing is charged.
 
-key_hash is the key as it is in logs.
+key_hash is the key as it is in logs. With --json, each of several servers is a line.
 
 ` + serversHelp + `
 For example:
@@ -47,7 +41,7 @@ For example:
 }
 
 // attributes returns the attributes of the client that the flags give.
-func (c *inspectCmd) attributes() (policy.Map, error) {
+func (c *requestFlags) attributes() (policy.Map, error) {
 	attrs := make(policy.Map)
 	for kind, value := range map[request.Kind]string{request.IP: c.IP, request.Method: c.Method, request.Host: c.Host, request.Path: c.Path} {
 		if value != "" {

@@ -11,7 +11,7 @@ import (
 type nodesCmd struct {
 	editorFlags `embed:""`
 	Within      time.Duration `default:"10m" help:"Only servers seen within this time (${default}); 0s shows all."`
-	JSON        bool          `name:"json" help:"Write a JSON array."`
+	jsonFlag    `embed:""`
 }
 
 // Help is what "stint rules nodes --help" says below the summary.

@@ -71,9 +71,9 @@ type overrideSetCmd struct {
 	customerFlags `embed:""`
 	Rule          string   `arg:"" help:"The rule's name."`
 	Args          []string `arg:"" name:"key> <limit" help:"The customer's key, and the limits, such as 100/m; separate several with commas. Or unlimited, or block."`
-	For           string   `placeholder:"DURATION" help:"How long, such as 90s, 1h30m or 30d, by the database's clock. The default is without an end."`
-	Reason        string   `placeholder:"TEXT" help:"Why, for the audit."`
-	JSON          bool     `name:"json" help:"Write the override as JSON."`
+	lastsFlag     `embed:""`
+	reasonFlag    `embed:""`
+	jsonFlag      `embed:""`
 }
 
 // Help is what "stint override set --help" says below the summary.
@@ -199,7 +199,7 @@ type overrideGetCmd struct {
 	customerFlags `embed:""`
 	Rule          string   `arg:"" help:"The rule's name."`
 	Args          []string `arg:"" optional:"" name:"key" help:"The customer's key."`
-	JSON          bool     `name:"json" help:"Write JSON."`
+	jsonFlag      `embed:""`
 }
 
 // Run shows an override.
@@ -252,9 +252,9 @@ func but(note string) string {
 type overrideListCmd struct {
 	editorFlags `embed:""`
 	Rule        string `arg:"" optional:"" help:"Only those of this rule."`
-	Prefix      string `placeholder:"TEXT" help:"Only those whose key has this prefix."`
-	Last        int    `name:"limit" short:"n" placeholder:"N" help:"At most N. The default is all."`
-	JSON        bool   `name:"json" help:"Write a JSON array."`
+	prefixFlag  `embed:""`
+	mostFlag    `embed:""`
+	jsonFlag    `embed:""`
 }
 
 // Run lists overrides, page by page: there may be millions.
@@ -305,7 +305,7 @@ type overrideRemoveCmd struct {
 	customerFlags `embed:""`
 	Rule          string   `arg:"" help:"The rule's name."`
 	Args          []string `arg:"" optional:"" name:"key" help:"The customer's key."`
-	Reason        string   `placeholder:"TEXT" help:"Why, for the audit."`
+	reasonFlag    `embed:""`
 }
 
 // Run removes an override.

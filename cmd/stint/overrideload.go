@@ -81,7 +81,7 @@ func isTerminal(stream any) bool {
 type overrideExportCmd struct {
 	editorFlags `embed:""`
 	Rule        string `arg:"" optional:"" help:"Only those of this rule."`
-	Prefix      string `placeholder:"TEXT" help:"Only those whose key has this prefix."`
+	prefixFlag  `embed:""`
 }
 
 // Help is what "stint override export --help" says below the summary.

@@ -15,8 +15,8 @@ type overridePlanCmd struct {
 	Customer    string `arg:"" name:"name=value" help:"The attribute that selects the tier in rules, and the customer's value of it, such as jwt.org=acme."`
 	Plan        string `arg:"" optional:"" help:"The plan's name. Without it, the command prints the customer's plan."`
 	Remove      bool   `help:"Remove the plan: the attribute's value selects it again."`
-	Reason      string `placeholder:"TEXT" help:"Why, for the audit."`
-	JSON        bool   `name:"json" help:"Write JSON."`
+	reasonFlag  `embed:""`
+	jsonFlag    `embed:""`
 }
 
 // Help is what "stint override plan --help" says below the summary.
@@ -83,8 +83,8 @@ func planText(plan string) string {
 type overridePlansCmd struct {
 	editorFlags `embed:""`
 	Attribute   string `arg:"" optional:"" help:"Only those of this attribute."`
-	Last        int    `name:"limit" short:"n" placeholder:"N" help:"At most N. The default is all."`
-	JSON        bool   `name:"json" help:"Write a JSON array."`
+	mostFlag    `embed:""`
+	jsonFlag    `embed:""`
 }
 
 // Run lists plans, page by page: there may be millions.

@@ -23,17 +23,16 @@ import (
 )
 
 type rehearseCmd struct {
-	File       string        `arg:"" help:"The rules file to try; - is standard input."`
-	Server     string        `env:"STINT_SERVER" instead:"requests" placeholder:"URL" help:"The admin address of a server, such as http://127.0.0.1:9090: the rules are tried on the requests that it recorded."`
-	TokenFile  string        `env:"STINT_SERVER_TOKEN_FILE" placeholder:"FILE" help:"With --server: a file with your token."`
-	Log        []string      `instead:"requests" placeholder:"FILE" help:"Instead of --server: an access log. May be repeated."`
-	Before     string        `placeholder:"FILE" help:"With --log: the rules file to compare with. The default is no rules."`
-	LogFormat  string        `placeholder:"PATTERN" help:"With --log: the format of its lines, as for stint plan --format. The default is to recognise it."`
-	Names      bool          `help:"Show keys in clear, for operators. The default is their hashes, as in the log; keys of --log are in clear."`
-	Top        int           `default:"20" placeholder:"N" help:"How many keys to list (${default})."`
-	WarmUp     time.Duration `default:"-1ns" placeholder:"DURATION" help:"For how long the first requests are not counted. The default is as long as the slowest limit remembers, at most half of the recording."`
-	DenyAtMost *string       `placeholder:"SHARE" help:"Fail if a greater share of requests is newly denied, such as 0.1%."`
-	JSON       bool          `name:"json" help:"Write JSON."`
+	File         string `arg:"" help:"The rules file to try; - is standard input."`
+	addressFlags `embed:""`
+	Log          []string      `instead:"backend" placeholder:"FILE" help:"Instead of --server: an access log. May be repeated."`
+	Before       string        `placeholder:"FILE" help:"With --log: the rules file to compare with. The default is no rules."`
+	LogFormat    string        `placeholder:"PATTERN" help:"With --log: the format of its lines, as for stint plan --format. The default is to recognise it."`
+	Names        bool          `help:"Show keys in clear, for operators. The default is their hashes, as in the log; keys of --log are in clear."`
+	Top          int           `default:"20" placeholder:"N" help:"How many keys to list (${default})."`
+	WarmUp       time.Duration `default:"-1ns" placeholder:"DURATION" help:"For how long the first requests are not counted. The default is as long as the slowest limit remembers, at most half of the recording."`
+	DenyAtMost   *string       `placeholder:"SHARE" help:"Fail if a greater share of requests is newly denied, such as 0.1%."`
+	jsonFlag     `embed:""`
 }
 
 // Help is what "stint rehearse --help" says below the summary.

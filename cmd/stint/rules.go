@@ -49,19 +49,18 @@ For example:
 }
 
 type rulesPushCmd struct {
-	editorFlags `embed:""`
-	authorFlag  `embed:""`
-	File        string `arg:"" help:"The rules file, YAML or JSON; - is standard input."`
-	Comment     string `placeholder:"TEXT" help:"Why, for the log."`
-	IfChanged   bool   `help:"Do nothing if these rules are in force already."`
-	Parent      int64  `default:"-1" placeholder:"N" help:"Publish only if revision N is in force; 0 means that there is none. The default is the one in force when the command starts."`
-	DryRun      bool   `help:"Only check, and show what it changes."`
+	editorFlags   `embed:""`
+	authorFlag    `embed:""`
+	File          string `arg:"" help:"The rules file, YAML or JSON; - is standard input."`
+	revisionFlags `embed:""`
+	IfChanged     bool `help:"Do nothing if these rules are in force already."`
+	DryRun        bool `help:"Only check, and show what it changes."`
 
 	DenyAtMost        *string `placeholder:"SHARE" help:"Rehearse first, and publish nothing if a greater share of the requests that a server recorded would be newly denied, such as 0.1%."`
 	RehearseAt        string  `env:"STINT_REHEARSE_AT" placeholder:"URL" help:"With --deny-at-most: the admin address of that server. The default is --server."`
 	RehearseTokenFile string  `env:"STINT_REHEARSE_TOKEN_FILE" placeholder:"FILE" help:"With --rehearse-at: a file with your token there. The default is --token-file."`
 
-	JSON bool `name:"json" help:"Write the revision as JSON."`
+	jsonFlag `embed:""`
 }
 
 // Help is what "stint rules push --help" says below the summary.
@@ -245,7 +244,7 @@ func revision(e *env, d *rulesapi.Editor, number int64) (rulesdb.Revision, error
 type rulesShowCmd struct {
 	editorFlags `embed:""`
 	Version     int64 `arg:"" optional:"" name:"revision" help:"The revision. The default is the one in force."`
-	JSON        bool  `name:"json" help:"Write JSON, with the document."`
+	jsonFlag    `embed:""`
 }
 
 // Run shows a revision.
@@ -280,8 +279,8 @@ func (c *rulesShowCmd) Run(e *env) error {
 
 type rulesLogCmd struct {
 	editorFlags `embed:""`
-	Last        int  `short:"n" placeholder:"N" help:"Only the last N. The default is all."`
-	JSON        bool `name:"json" help:"Write a JSON array."`
+	Last        int `short:"n" placeholder:"N" help:"Only the last N. The default is all."`
+	jsonFlag    `embed:""`
 }
 
 // Run lists revisions.
@@ -359,12 +358,11 @@ func (c *rulesDiffCmd) side(e *env, d *rulesapi.Editor, text string) (name, docu
 }
 
 type rulesRollbackCmd struct {
-	editorFlags `embed:""`
-	authorFlag  `embed:""`
-	Version     int64  `arg:"" name:"revision" help:"The revision to go back to."`
-	Comment     string `placeholder:"TEXT" help:"Why, for the log."`
-	Parent      int64  `default:"-1" placeholder:"N" help:"Roll back only if revision N is in force. The default is the one in force when the command starts."`
-	JSON        bool   `name:"json" help:"Write the new revision as JSON."`
+	editorFlags   `embed:""`
+	authorFlag    `embed:""`
+	Version       int64 `arg:"" name:"revision" help:"The revision to go back to."`
+	revisionFlags `embed:""`
+	jsonFlag      `embed:""`
 }
 
 // Help is what "stint rules rollback --help" says below the summary.
@@ -403,7 +401,7 @@ func (c *rulesRollbackCmd) Run(e *env) error {
 type rulesAcceptCmd struct {
 	editorFlags `embed:""`
 	authorFlag  `embed:""`
-	Reason      string `placeholder:"TEXT" help:"Why, for the audit."`
+	reasonFlag  `embed:""`
 }
 
 // Help is what "stint rules accept --help" says below the summary.

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log"
 	"log/slog"
 	"net"
 	"net/http"
@@ -49,7 +48,7 @@ type sourceFlags struct {
 	TrustedProxy   []string `env:"STINT_TRUSTED_PROXY" placeholder:"CIDR" more:"" help:"A proxy from which stint accepts the client's address; overrides trusted_proxies of the file. May be repeated."`
 	LogKeys        bool     `env:"STINT_LOG_KEYS" more:"" help:"Log keys in clear, such as addresses and API keys. The default is their hashes."`
 	LogSample      []string `env:"STINT_LOG_SAMPLE" placeholder:"RULE=PART" more:"" help:"Log this share of a rule's denials, a line each, such as login=100% or scrapers=0.1%; 0% logs none. May be repeated. The default is the first denial of a key, and sums."`
-	LogFormat      string   `env:"STINT_LOG_FORMAT" enum:"text,json" default:"text" more:"" help:"The format of the log: text (the default) or json."`
+	logFlag        `embed:""`
 	storeFlags     `embed:""`
 	snapshotFlags  `embed:""`
 	recordFlags    `embed:""`
@@ -60,19 +59,6 @@ type sourceFlags struct {
 	by        request.Interfaces       // the interfaces that requests come by
 	from      func(flag string) string // where a flag is from, as [env.from]; nil in a demo
 	operators string                   // the address of --admin; "" for none
-}
-
-// logger returns the log, on standard error. What Go itself logs goes there too.
-func (c *sourceFlags) logger(e *env) *slog.Logger {
-	logger := slog.New(slog.NewTextHandler(e.err, nil))
-	if c.LogFormat == "json" {
-		logger = slog.New(slog.NewJSONHandler(e.err, nil))
-	}
-	if e.err == os.Stderr {
-		log.SetFlags(0)
-		log.SetOutput(server.ErrorLog(logger).Writer())
-	}
-	return logger
 }
 
 // nameNode names this node by its host and port, unless --node names it: several nodes

@@ -13,8 +13,8 @@ import (
 )
 
 type testCmd struct {
-	Files []string `arg:"" name:"file" help:"Test files, YAML or JSON."`
-	JSON  bool     `name:"json" help:"Write a line of JSON for each file."`
+	Files    []string `arg:"" name:"file" help:"Test files, YAML or JSON."`
+	jsonFlag `embed:""`
 }
 
 // Help is what "stint test --help" says below the summary.
@@ -36,7 +36,8 @@ which requests come when, and what must become of them:
 
 The rules decide as in production, on a virtual clock and in memory; each test
 begins with nothing used. The status is 0 if everything is as expected, 1 if
-something is not, and 2 if a file is wrong. docs/TEST.md has the rest.
+something is not, and 2 if a file is wrong. With --json, each file is a line.
+docs/TEST.md has the rest.
 
 For example:
 

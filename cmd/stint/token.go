@@ -91,7 +91,7 @@ func (c *tokenRevokeCmd) Run(e *env) error {
 type tokenListCmd struct {
 	editorFlags   `embed:""`
 	tokenFileFlag `embed:""`
-	JSON          bool `name:"json" help:"Write a JSON array."`
+	jsonFlag      `embed:""`
 }
 
 // Run lists tokens.
@@ -161,7 +161,7 @@ func (c *tokenUsageCmd) Run(e *env) error {
 	if len(secret) < 16 {
 		return fmt.Errorf("--secret-file: a secret of %d bytes: at least 16, such as openssl rand -hex 32 makes", len(secret))
 	}
-	attrs, err := (&inspectCmd{Attribute: c.Attribute}).attributes()
+	attrs, err := (&requestFlags{Attribute: c.Attribute}).attributes()
 	if err != nil {
 		return err
 	}

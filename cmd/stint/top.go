@@ -187,8 +187,8 @@ func column(text string, width int) string {
 
 type blockedCmd struct {
 	serversFlags `embed:""`
-	Last         int  `name:"limit" short:"n" placeholder:"N" help:"At most N. The default is all."`
-	JSON         bool `name:"json" help:"Write a JSON array, a line for each."`
+	mostFlag     `embed:""`
+	jsonFlag     `embed:""`
 }
 
 // Help is what "stint block list --help" says below the summary.

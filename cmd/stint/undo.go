@@ -24,14 +24,8 @@ func (c *customerFlags) query(rule string, args []string) (url.Values, error) {
 	return query, nil
 }
 
-// serverFlags name the server that acts.
-type serverFlags struct {
-	Server    string `env:"STINT_SERVER" placeholder:"URL" help:"The admin address of the server, such as http://127.0.0.1:9090."`
-	TokenFile string `env:"STINT_SERVER_TOKEN_FILE" placeholder:"FILE" help:"A file with your token, if the server needs one."`
-}
-
 // act asks the server to act, and prints what it did.
-func (c *serverFlags) act(e *env, path string, query url.Values, body any, asJSON bool) error {
+func (c *addressFlags) act(e *env, path string, query url.Values, body any, asJSON bool) error {
 	did, err := c.ask(e, path, query, body)
 	if err != nil {
 		return err
@@ -40,7 +34,7 @@ func (c *serverFlags) act(e *env, path string, query url.Values, body any, asJSO
 }
 
 // ask asks the server to act, and returns what it did.
-func (c *serverFlags) ask(e *env, path string, query url.Values, body any) (did operate.Act, err error) {
+func (c *addressFlags) ask(e *env, path string, query url.Values, body any) (did operate.Act, err error) {
 	if c.Server == "" {
 		return did, usage("--server", "missing: write the admin address of the server, such as --server http://127.0.0.1:9090")
 	}
@@ -75,13 +69,13 @@ func actText(did operate.Act) string {
 }
 
 type resetCmd struct {
-	serverFlags   `embed:""`
+	addressFlags  `embed:""`
 	customerFlags `embed:""`
 	Rule          string   `arg:"" help:"The rule's name."`
 	Args          []string `arg:"" optional:"" name:"key" help:"The customer's key."`
 	Cost          *int64   `placeholder:"N" help:"Give back N units alone. The default is all that the customer has used."`
-	Reason        string   `placeholder:"TEXT" help:"Why, for the audit."`
-	JSON          bool     `name:"json" help:"Write JSON."`
+	reasonFlag    `embed:""`
+	jsonFlag      `embed:""`
 }
 
 // Help is what "stint reset --help" says below the summary.
@@ -114,7 +108,7 @@ type undoCmd struct {
 	editorFlags `embed:""`
 	authorFlag  `embed:""`
 	Act         int64 `arg:"" optional:"" help:"The number of the act, as stint audit prints it. The default is your own last one, which is shown first."`
-	JSON        bool  `name:"json" help:"Write JSON."`
+	jsonFlag    `embed:""`
 }
 
 // Help is what "stint audit undo --help" says below the summary.
@@ -140,9 +134,8 @@ func (c *undoCmd) Run(e *env) error {
 		return usage("act", "%d: the number of an act is at least 1", c.Act)
 	}
 	if c.Server != "" && c.Rules == "" {
-		server := &serverFlags{c.Server, c.TokenFile}
 		return c.undo(e, func(act int64, show bool) (operate.Act, error) {
-			return server.ask(e, "/v1/undo", nil, map[string]any{"act": act, "show": show})
+			return c.ask(e, "/v1/undo", nil, map[string]any{"act": act, "show": show})
 		})
 	}
 	if c.Rules == "" {

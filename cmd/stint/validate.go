@@ -18,14 +18,14 @@ type validateCmd struct {
 	Files     []string `arg:"" optional:"" name:"file" help:"Rules files, YAML or JSON; - is standard input."`
 	readFlags `embed:""`
 	Strict    bool `help:"Fail on warnings too."`
-	JSON      bool `name:"json" help:"Write a line of JSON for each file."`
+	jsonFlag  `embed:""`
 }
 
 // Help is what "stint validate --help" says below the summary.
 func (validateCmd) Help() string {
 	return `Says all that is wrong in rules files, with line, column and what would be
 right, and warns of what is allowed and likely not meant. The status is 0 if
-every file is good, else 1.
+every file is good, else 1. With --json, each file is a line.
 
 For example:
 
