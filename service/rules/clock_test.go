@@ -52,15 +52,15 @@ func TestCopyShared(t *testing.T) {
 	publish(t, db, "5/m")
 	nodes := []*node{mustStart(t, db, copy), mustStart(t, db, copy)}
 	for i := range 20 {
-		override(t, db, rulesource.Override{Rule: "site", Key: "192.0.2.7", Limits: []string{[]string{"9/m", "8/m"}[i%2]}}, 0)
+		limits(t, db, "192.0.2.7", []string{"9/m", "8/m"}[i%2])
 		if i == 10 {
 			publish(t, db, "6/m")
 		}
 	}
-	override(t, db, rulesource.Override{Rule: "site", Key: "192.0.2.8", Limits: []string{"7/m"}}, 0)
+	limits(t, db, "192.0.2.8", "7/m")
 	for _, n := range nodes {
 		await.Until(t, "the last change", func() bool { return n.decided(t, "192.0.2.8") == "7/1m" })
-		await.Until(t, "it has a copy", func() bool { _, problem := n.source.Held(); return problem == "" })
+		await.Until(t, "it has a copy", func() bool { return n.problem() == "" })
 	}
 	for _, n := range nodes {
 		n.stop()

@@ -25,23 +25,20 @@ type node struct {
 	stop   func()
 }
 
-func startNode(t *testing.T, from rulesource.Source, copy string, report func(context.Context, rules.Node) error) (*node, error) {
+func startNode(t *testing.T, from rulesource.Source, copy string) (*node, error) {
 	t.Helper()
-	ctx, cancel := context.WithCancel(t.Context())
-	follower, first, err := rules.Follow(ctx, rules.Following{Source: from, Name: "test", Copy: copy, Report: report})
+	follower, first, err := rules.Follow(t.Context(), rules.Following{Source: from, Name: "test", Copy: copy})
 	if err != nil {
-		cancel()
 		return nil, err
 	}
-	cancel()
-	return watch(t, follower, first), nil
+	return watch(t, follower, first, rules.Options{}), nil
 }
 
 // watch opens what a follower follows, until it is stopped.
-func watch(t *testing.T, follower *rules.Follower, first *rules.File) *node {
+func watch(t *testing.T, follower *rules.Follower, first *rules.File, o rules.Options) *node {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
-	source, err := follower.Open(ctx, memstore.New(memstore.Options{}), first, rules.Options{})
+	source, err := follower.Open(ctx, memstore.New(memstore.Options{}), first, o)
 	if err != nil {
 		cancel()
 		t.Fatal(err)
@@ -58,7 +55,7 @@ func watch(t *testing.T, follower *rules.Follower, first *rules.File) *node {
 
 func mustStart(t *testing.T, from rulesource.Source, copy string) *node {
 	t.Helper()
-	n, err := startNode(t, from, copy, nil)
+	n, err := startNode(t, from, copy)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -80,6 +77,9 @@ func (n *node) decided(t *testing.T, ip string) string {
 	}
 }
 
+// problem is what the node says is the matter.
+func (n *node) problem() string { _, problem := n.source.Held(); return problem }
+
 func openDB(t *testing.T) *rulesdb.DB {
 	t.Helper()
 	return dbtest.Open(t, "sqlite:"+filepath.Join(t.TempDir(), "rules.db"), rulesdb.Options{})
@@ -87,10 +87,20 @@ func openDB(t *testing.T) *rulesdb.DB {
 
 func publish(t *testing.T, db *rulesdb.DB, limit string) {
 	t.Helper()
-	doc := "rules: [{name: site, key: [ip], limits: [" + limit + "]}]\n"
-	if _, err := db.Publish(t.Context(), rulesdb.AnyVersion, rulesdb.Revision{Name: "stint.yaml", Document: []byte(doc)}); err != nil {
+	publishText(t, db, "rules: [{name: site, key: [ip], limits: ["+limit+"]}]\n")
+}
+
+func publishText(t *testing.T, db *rulesdb.DB, document string) {
+	t.Helper()
+	if _, err := db.Publish(t.Context(), rulesdb.AnyVersion, rulesdb.Revision{Name: "stint.yaml", Document: []byte(document)}); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// limits overrides the limits of a key.
+func limits(t *testing.T, db *rulesdb.DB, key, limit string) {
+	t.Helper()
+	override(t, db, rulesource.Override{Rule: "site", Key: key, Limits: []string{limit}}, 0)
 }
 
 func override(t *testing.T, db *rulesdb.DB, o rulesource.Override, lasts time.Duration) {
@@ -129,16 +139,14 @@ func TestFollow(t *testing.T) {
 	}
 	publish(t, db, "5/m")
 	await.Until(t, "the first rules", func() bool { return n.source.Ready() == nil && n.decided(t, "192.0.2.7") == "5/1m" })
-	override(t, db, rulesource.Override{Rule: "site", Key: "192.0.2.7", Limits: []string{"9/m"}}, 0)
+	limits(t, db, "192.0.2.7", "9/m")
 	await.Until(t, "an override", func() bool { return n.decided(t, "192.0.2.7") == "9/1m" })
 	briefly(t, db, rulesource.Override{Rule: "site", Key: "192.0.2.8", Block: true}, 2*time.Second, func() bool { return n.decided(t, "192.0.2.8") == "block" })
 	await.Until(t, "the override ends by itself", func() bool { return n.decided(t, "192.0.2.8") == "5/1m" })
 	publish(t, db, "8/m")
 	await.Until(t, "new rules, the override stays", func() bool { return n.decided(t, "192.0.2.1") == "8/1m" && n.decided(t, "192.0.2.7") == "9/1m" })
 
-	if _, err := db.Publish(t.Context(), rulesdb.AnyVersion, rulesdb.Revision{Name: "stint.yaml", Document: []byte("rules: 7")}); err != nil {
-		t.Fatal(err)
-	}
+	publishText(t, db, "rules: 7")
 	await.Until(t, "a document that cannot be read is refused", func() bool {
 		v, problem := n.source.Held()
 		return v.Revision == 2 && strings.Contains(problem, "revision 3")
@@ -147,10 +155,7 @@ func TestFollow(t *testing.T) {
 		t.Errorf("after a bad document: %s", got)
 	}
 	publish(t, db, "7/m")
-	await.Until(t, "a good one after it", func() bool {
-		_, problem := n.source.Held()
-		return problem == "" && n.decided(t, "192.0.2.1") == "7/1m"
-	})
+	await.Until(t, "a good one after it", func() bool { return n.problem() == "" && n.decided(t, "192.0.2.1") == "7/1m" })
 	override(t, db, rulesource.Override{Rule: "site", Key: "192.0.2.9", Unlimited: true}, 0)
 	await.Until(t, "a last change", func() bool { return n.decided(t, "192.0.2.9") == "unlimited" })
 	n.stop()
@@ -159,10 +164,10 @@ func TestFollow(t *testing.T) {
 	for ip, want := range map[string]string{"192.0.2.1": "7/1m", "192.0.2.7": "9/1m", "192.0.2.8": "7/1m", "192.0.2.9": "unlimited"} {
 		await.Until(t, "from the copy: "+ip+" is decided by "+want, func() bool { return again.decided(t, ip) == want })
 	}
-	if _, problem := again.source.Held(); !strings.Contains(problem, "last copy") && !strings.Contains(problem, "gone") {
+	if problem := again.problem(); !strings.Contains(problem, "last copy") && !strings.Contains(problem, "gone") {
 		t.Errorf("from the copy: %q", problem)
 	}
-	if _, err := startNode(t, gone{}, filepath.Join(t.TempDir(), "none"), nil); err == nil {
+	if _, err := startNode(t, gone{}, filepath.Join(t.TempDir(), "none")); err == nil {
 		t.Error("a node without source and copy starts")
 	}
 }
@@ -185,7 +190,7 @@ func TestCopyTorn(t *testing.T) {
 	db, copy := openDB(t), filepath.Join(t.TempDir(), "last.copy")
 	publish(t, db, "5/m")
 	n := mustStart(t, db, copy)
-	override(t, db, rulesource.Override{Rule: "site", Key: "192.0.2.7", Limits: []string{"9/m"}}, 0)
+	limits(t, db, "192.0.2.7", "9/m")
 	await.Until(t, "the override", func() bool { return n.decided(t, "192.0.2.7") == "9/1m" })
 	n.stop()
 	whole := disk.Read(t, copy)
@@ -198,7 +203,7 @@ func TestCopyTorn(t *testing.T) {
 		}
 		torn := filepath.Join(t.TempDir(), "torn")
 		disk.Write(t, torn, string(data))
-		n, err := startNode(t, gone{}, torn, nil)
+		n, err := startNode(t, gone{}, torn)
 		if err != nil {
 			states["refused"]++
 			continue
@@ -210,80 +215,3 @@ func TestCopyTorn(t *testing.T) {
 		t.Errorf("states %v", states)
 	}
 }
-
-// TestRestored replaces the database by an older one, while a node runs or before it is
-// started again: it holds what it has until the older state is accepted.
-func TestRestored(t *testing.T) {
-	for name, runs := range map[string]bool{"running": true, "at start": false} {
-		t.Run(name, func(t *testing.T) {
-			db, dir := openDB(t), t.TempDir()
-			copy := filepath.Join(dir, "last.copy")
-			publish(t, db, "5/m")
-			if err := db.Backup(t.Context(), filepath.Join(dir, "backup")); err != nil {
-				t.Fatal(err)
-			}
-			publish(t, db, "6/m")
-			older := dbtest.Open(t, "sqlite:"+filepath.Join(dir, "backup"), rulesdb.Options{})
-			both := &replaced{first: db, second: older, change: make(chan struct{})}
-			n := mustStart(t, both, copy)
-			if got := n.decided(t, "192.0.2.1"); got != "6/1m" {
-				t.Fatalf("before: %s", got)
-			}
-			if !runs {
-				n.stop()
-			}
-			close(both.change)
-			if !runs {
-				n = mustStart(t, older, copy)
-			}
-			await.Until(t, "the alarm", func() bool { _, problem := n.source.Held(); return strings.Contains(problem, "stint rules accept") })
-			if got := n.decided(t, "192.0.2.1"); got != "6/1m" {
-				t.Errorf("before it is accepted: %s", got)
-			}
-			if err := older.Accept(t.Context(), "anna", "restored on purpose"); err != nil {
-				t.Fatal(err)
-			}
-			await.Until(t, "the older state", func() bool { return n.decided(t, "192.0.2.1") == "5/1m" })
-		})
-	}
-}
-
-// replaced is a source that becomes another one.
-type replaced struct {
-	first, second rulesource.Source
-	change        chan struct{}
-}
-
-func (r *replaced) now() rulesource.Source {
-	select {
-	case <-r.change:
-		return r.second
-	default:
-		return r.first
-	}
-}
-
-func (r *replaced) Load(ctx context.Context, held rulesource.Version, to rulesource.Receiver) (*rulesource.Snapshot, error) {
-	return r.now().Load(ctx, held, to)
-}
-
-func (r *replaced) Wait(ctx context.Context, held rulesource.Version) error {
-	now := r.now()
-	ctx, stop := context.WithCancel(ctx)
-	defer stop()
-	if now == r.first {
-		go func() {
-			select {
-			case <-r.change:
-				stop()
-			case <-ctx.Done():
-			}
-		}()
-	}
-	if err := now.Wait(ctx, held); err != nil && now == r.now() {
-		return err
-	}
-	return nil
-}
-
-func (r *replaced) Close() error { return nil }

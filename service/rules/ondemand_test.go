@@ -16,44 +16,48 @@ import (
 	"github.com/stint-dev/stint/service/rules"
 )
 
-// An asked source counts questions, and can be gone or slow.
-type asked struct {
+// A counted source counts questions and what is read, and can be gone or slow.
+type counted struct {
 	*rulesdb.DB
-	asks, overrides atomic.Int64
-	gone, slow      atomic.Bool
+	asks, wholes, overrides atomic.Int64
+	gone, slow              atomic.Bool
 }
 
-func (a *asked) FindOverride(ctx context.Context, rule, key string) (rulesource.Override, error) {
-	a.asks.Add(1)
-	if a.gone.Load() {
+func (c *counted) FindOverride(ctx context.Context, rule, key string) (rulesource.Override, error) {
+	c.asks.Add(1)
+	if c.gone.Load() {
 		return rulesource.Override{}, errGone
 	}
-	if a.slow.Load() {
+	if c.slow.Load() {
 		time.Sleep(100 * time.Millisecond)
 	}
-	return a.DB.FindOverride(ctx, rule, key)
+	return c.DB.FindOverride(ctx, rule, key)
 }
 
-func (a *asked) Load(ctx context.Context, held rulesource.Version, to rulesource.Receiver) (*rulesource.Snapshot, error) {
-	return a.DB.Load(ctx, held, receiverOf{to, &a.overrides})
+func (c *counted) Load(ctx context.Context, held rulesource.Version, to rulesource.Receiver) (*rulesource.Snapshot, error) {
+	return c.DB.Load(ctx, held, countedReceiver{to, c})
 }
 
-type receiverOf struct {
+type countedReceiver struct {
 	rulesource.Receiver
-	overrides *atomic.Int64
+	c *counted
 }
 
-func (r receiverOf) Override(o *rulesource.Override) error {
-	r.overrides.Add(1)
+func (r countedReceiver) Begin(s *rulesource.Snapshot, whole bool) error {
+	if whole {
+		r.c.wholes.Add(1)
+	}
+	return r.Receiver.Begin(s, whole)
+}
+
+func (r countedReceiver) Override(o *rulesource.Override) error {
+	r.c.overrides.Add(1)
 	return r.Receiver.Override(o)
 }
 
 func publishOnDemand(t *testing.T, db *rulesdb.DB, mode, limit string) {
 	t.Helper()
-	doc := "overrides: " + mode + "\nrules: [{name: site, key: [ip], limits: [" + limit + "]}]\n"
-	if _, err := db.Publish(t.Context(), rulesdb.AnyVersion, rulesdb.Revision{Name: "stint.yaml", Document: []byte(doc)}); err != nil {
-		t.Fatal(err)
-	}
+	publishText(t, db, "overrides: "+mode+"\nrules: [{name: site, key: [ip], limits: ["+limit+"]}]\n")
 }
 
 // TestOnDemand asks for overrides as customers come: once for each, also for
@@ -64,9 +68,9 @@ func TestOnDemand(t *testing.T) {
 	db := openDB(t)
 	publishOnDemand(t, db, "on_demand", "5/m")
 	for i := range 100 {
-		override(t, db, rulesource.Override{Rule: "site", Key: fmt.Sprintf("192.0.2.%d", i), Limits: []string{"9/m"}}, 0)
+		limits(t, db, fmt.Sprintf("192.0.2.%d", i), "9/m")
 	}
-	a := &asked{DB: db}
+	a := &counted{DB: db}
 	n := mustStart(t, a, filepath.Join(t.TempDir(), "copy"))
 	if got := a.overrides.Load(); got != 0 {
 		t.Errorf("%d overrides were read at the start", got)

@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"go.uber.org/goleak"
+	"go.yaml.in/yaml/v4"
 
 	"github.com/stint-dev/stint/internal/testkit/disk"
 	"github.com/stint-dev/stint/internal/testkit/golden"
@@ -150,6 +151,7 @@ var requests = []policy.Map{
 	{"method": "POST", "path": "/v1/chat/large", "ip": "2001:db8::1", "jwt.org": "acme", "jwt.sub": "batch-7", "jwt.plan": "pro", "tokens": "5000", "header.authorization": "x"},
 	{"method": "POST", "path": "/v1/chat/large", "jwt.org": "b", "jwt.sub": "u", "header.internal": "yes"},
 	{"path": "/v1%2fchat"},
+	{"jwt.n": "a"}, {"jwt.n": "b"}, {"jwt.n": "a", "jwt.m": "b"}, {"jwt.n": "b", "jwt.m": "b"}, {"jwt.n": "5_000"}, {"jwt.n": "1.10"}, {"jwt.n": "true"}, {"jwt.country": "no"},
 }
 
 // TestRoundTrip writes every good JSON file of package policy as YAML, in block
@@ -175,46 +177,25 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
-// toYAML writes JSON as YAML blocks; of plain scalars, those that JSON has
-// without quotes, and if not quoted, also text that YAML reads as text.
+// toYAML writes JSON as YAML blocks, with text in quotes or, where YAML reads it as text, without.
 func toYAML(t *testing.T, data []byte, quoted bool) string {
-	root, err := rulesfile.ReadJSON(data)
-	if err != nil {
+	var root yaml.Node
+	err := yaml.Unmarshal(data, &root)
+	restyle(&root, quoted)
+	text, err2 := yaml.Marshal(&root)
+	if err := errors.Join(err, err2); err != nil {
 		t.Fatal(err)
 	}
-	var b strings.Builder
-	writeYAML(&b, root, "", quoted)
-	return b.String()
+	return string(text)
 }
 
-func writeYAML(b *strings.Builder, n *rulesfile.Node, indent string, quoted bool) {
-	text := func(s string) string {
-		plain := s != "" && strings.Trim(s, "abcdefghijklmnopqrstuvwxyz/ -") == "" && s[0] != '-' && s[0] != ' ' && s != "true" && s != "false"
-		if !quoted && plain {
-			return s
-		}
-		j, _ := json.Marshal(s)
-		return string(j)
+func restyle(n *yaml.Node, quoted bool) {
+	n.Style = 0
+	if quoted && n.Tag == "!!str" {
+		n.Style = yaml.DoubleQuotedStyle
 	}
-	switch {
-	case n.Kind == rulesfile.MapKind && len(n.Fields) > 0:
-		for _, f := range n.Fields {
-			b.WriteString("\n" + indent + text(f.Name) + ": ")
-			writeYAML(b, f.Value, indent+"  ", quoted)
-		}
-	case n.Kind == rulesfile.List && len(n.Items) > 0:
-		for _, item := range n.Items {
-			b.WriteString("\n" + indent + "- ")
-			writeYAML(b, item, indent+"  ", quoted)
-		}
-	case n.Kind == rulesfile.MapKind:
-		b.WriteString("{}")
-	case n.Kind == rulesfile.List:
-		b.WriteString("[]")
-	case n.Kind == rulesfile.String:
-		b.WriteString(text(n.Value))
-	default:
-		b.WriteString(n.Value)
+	for _, below := range n.Content {
+		restyle(below, quoted)
 	}
 }
 
@@ -254,13 +235,6 @@ func TestWritten(t *testing.T) {
 		f := decode(t, strings.Replace(rule, "%s", test.text, 1))
 		same := decode(t, strings.Replace(rule, "%s", test.same, 1))
 		sameRules(t, test.text, f.Rules, same.Rules)
-		for _, attrs := range []policy.Map{{"jwt.n": "a"}, {"jwt.n": "b"}, {"jwt.n": "a", "jwt.m": "b"}, {"jwt.n": "b", "jwt.m": "b"}, {"jwt.n": "5_000"}, {"jwt.n": "1.10"}, {"jwt.n": "true"}, {"jwt.country": "no"}} {
-			x, _ := f.Rules.Explain(attrs)
-			y, _ := same.Rules.Explain(attrs)
-			if x.String() != y.String() {
-				t.Errorf("%s: %v:\n%v%v", test.text, attrs, x, y)
-			}
-		}
 	}
 }
 
@@ -373,8 +347,6 @@ func TestBounds(t *testing.T) {
 		"field":    {long + ": 1", `unknown field "aaa`},
 		"twice":    {"rules: [{name: a, match: {header." + long + ": 1, header." + long + ": 2}}]", "twice"},
 		"mode":     {"rules: [{name: a, key: [ip], limits: [1/s], mode: " + long + "}]", "aaa…"},
-		"missing":  {"rules: [{name: a, key: [ip], limits: [1/s], on_missing: " + long + "}]", "aaa…"},
-		"failure":  {"rules: [{name: a, key: [ip], limits: [1/s], on_store_failure: " + long + "}]", "aaa…"},
 		"alias":    {"rules: *" + long, "aaa…"},
 		"tag":      {"rules: !" + long + " x", "aaa…"},
 	} {

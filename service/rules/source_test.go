@@ -72,15 +72,27 @@ func open(t *testing.T, path string, o rules.Options) *bench {
 	return b
 }
 
-func write(t *testing.T, path, text string) {
+// begin opens a new file of a text.
+func begin(t *testing.T, text string) *bench {
 	t.Helper()
+	path := filepath.Join(t.TempDir(), "stint.yaml")
 	disk.Write(t, path, text)
+	return open(t, path, rules.Options{})
+}
+
+// reload writes a text that is taken.
+func (b *bench) reload(text string) {
+	b.t.Helper()
+	disk.Write(b.t, b.path, text)
+	if err := b.Reload(); err != nil {
+		b.t.Fatal(err)
+	}
 }
 
 // replace writes elsewhere and renames, as docs/RULES.md asks for.
 func replace(t *testing.T, path, text string) {
 	t.Helper()
-	write(t, path+".new", text)
+	disk.Write(t, path+".new", text)
 	if err := os.Rename(path+".new", path); err != nil {
 		t.Fatal(err)
 	}
@@ -108,9 +120,8 @@ func (b *bench) take(key string) int64 {
 }
 
 func TestReload(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "stint.yaml")
-	write(t, path, limited(10))
-	b := open(t, path, rules.Options{})
+	b := begin(t, limited(10))
+	path := b.path
 	if n, err := b.reported(); n != 1 || err != nil || b.Ready() != nil {
 		t.Errorf("%d, %v, %v", n, err, b.Ready())
 	}
@@ -118,9 +129,8 @@ func TestReload(t *testing.T) {
 		t.Errorf("left %d", left)
 	}
 	before := b.Policy()
-	write(t, path, limited(20))
-	if err := b.Reload(); err != nil || b.count() != 20 {
-		t.Fatalf("%v, %d", err, b.count())
+	if b.reload(limited(20)); b.count() != 20 {
+		t.Fatalf("%d", b.count())
 	}
 	if left := b.take("x"); left != 18 {
 		t.Errorf("what was used is lost: left %d", left)
@@ -131,7 +141,7 @@ func TestReload(t *testing.T) {
 
 	// The same bad content is logged once, however often it is tried.
 	for range 3 {
-		write(t, path, "rules: [")
+		disk.Write(t, path, "rules: [")
 		if err := b.Reload(); err == nil || b.count() != 20 {
 			t.Fatalf("%v, %d", err, b.count())
 		}
@@ -142,7 +152,7 @@ func TestReload(t *testing.T) {
 	if n, err := b.reported(); b.logged("not reloaded") != 1 || n != 5 || err == nil || b.Ready() != nil {
 		t.Errorf("logged %d, reported %d of %v, ready %v", b.logged("not reloaded"), n, err, b.Ready())
 	}
-	write(t, path, "rules: {}")
+	disk.Write(t, path, "rules: {}")
 	b.Reload()
 	os.Remove(path)
 	if err := b.Reload(); !errors.Is(err, os.ErrNotExist) || b.logged("not reloaded") != 3 {
@@ -150,9 +160,8 @@ func TestReload(t *testing.T) {
 	}
 	// What was in force before, back again, ends the trouble without a reload.
 	p := b.Policy()
-	write(t, path, limited(20))
-	if err := b.Reload(); err != nil || b.Policy() != p {
-		t.Error(err)
+	if b.reload(limited(20)); b.Policy() != p {
+		t.Error("reloaded")
 	}
 	if _, err := b.reported(); err != nil {
 		t.Errorf("reported %v", err)
@@ -177,6 +186,7 @@ func TestEditsInUse(t *testing.T) {
 		limit, left    int64  // and the answer to its next request
 	}{
 		{"first override", bare("9/24h"), with(vip("50/24h")), "x", 9, 5},
+		{"first override, of who has used the rule's own", bare("9/24h"), with(vip("50/24h")), "vip", 50, 46},
 		{"numbers", with(vip("100/24h")), with(vip("200/24h")), "vip", 200, 196},
 		{"numbers of one of two", with(vip("100/24h") + "," + other("50/24h")), with(other("50/24h") + "," + vip("200/24h")), "vip", 200, 196},
 		{"the limits that another has", with(vip("100/24h") + "," + other("50/24h")), with(vip("50/24h") + "," + other("50/24h")), "other", 50, 46},
@@ -191,9 +201,7 @@ func TestEditsInUse(t *testing.T) {
 		{"a name for a limit", bare("10/24h"), bare("{limit: 10/24h, name: daily}"), "x", 10, 9},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			path := filepath.Join(t.TempDir(), "stint.yaml")
-			write(t, path, c.old)
-			b := open(t, path, rules.Options{})
+			b := begin(t, c.old)
 			var r policy.Result
 			decide := func() {
 				if err := b.Policy().Decide(t.Context(), policy.Map{"jwt.sub": c.client}, 1, &r); err != nil {
@@ -204,10 +212,7 @@ func TestEditsInUse(t *testing.T) {
 				decide()
 			}
 			for _, text := range []string{c.new, c.old, c.new} { // and there and back
-				write(t, path, text)
-				if err := b.Reload(); err != nil {
-					t.Fatal(err)
-				}
+				b.reload(text)
 			}
 			decide()
 			if d := r.Decision; d.Limit != c.limit || d.Remaining != c.left {
@@ -217,34 +222,10 @@ func TestEditsInUse(t *testing.T) {
 	}
 }
 
-// TestFirstOverride gives a client that is denied more, at once.
-func TestFirstOverride(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "stint.yaml")
-	write(t, path, limited(1))
-	b := open(t, path, rules.Options{})
-	b.take("vip")
-	write(t, path, limited(1)+"    overrides: [{when: {jwt.sub: vip}, limits: [20/24h fixed_window]}]\n  - {name: abuse, match: {jwt.sub: x}, block: true}\n")
-	if err := b.Reload(); err != nil {
-		t.Fatal(err)
-	}
-	if left := b.take("vip"); left != 18 {
-		t.Errorf("%d left, want 18: an override counts what was used before", left)
-	}
-	var r policy.Result
-	if err := b.Policy().Decide(t.Context(), policy.Map{"jwt.sub": "x"}, 1, &r); err != nil || r.Decision.Allowed {
-		t.Errorf("the block is not in force: %v", err)
-	}
-}
-
 // TestSettingsStay holds settings to a restart, and the log to saying so.
 func TestSettingsStay(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "stint.yaml")
-	write(t, path, "trusted_proxies: 10.0.0.1\nstore: redis://:planted-secret@127.0.0.1\n"+limited(10))
-	b := open(t, path, rules.Options{})
-	write(t, path, "trusted_proxies: 10.0.0.2\nstore: redis://:planted-secret2@127.0.0.1\n"+limited(10))
-	if err := b.Reload(); err != nil {
-		t.Fatal(err)
-	}
+	b := begin(t, "trusted_proxies: 10.0.0.1\nstore: redis://:planted-secret@127.0.0.1\n"+limited(10))
+	b.reload("trusted_proxies: 10.0.0.2\nstore: redis://:planted-secret2@127.0.0.1\n" + limited(10))
 	if got := b.Settings().TrustedProxies[0].String(); got != "10.0.0.1/32" {
 		t.Error(got)
 	}
@@ -255,7 +236,6 @@ func TestSettingsStay(t *testing.T) {
 
 // TestNoSecrets keeps keys that rules name out of the log.
 func TestNoSecrets(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "stint.yaml")
 	const text = `rules:
   - name: a
     match: {header.x-api-key: "planted-*"}
@@ -266,13 +246,9 @@ func TestNoSecrets(t *testing.T) {
       - {when: {header.x-api-key: planted-1}, limits: 3/s}
       - {when: {header.x-api-key: other-planted}, limits: 3/s}
 `
-	write(t, path, text)
-	b := open(t, path, rules.Options{})
-	write(t, path, strings.Replace(text, "limits: 1/s", "limits: 5/s", 1))
-	if err := b.Reload(); err != nil {
-		t.Fatal(err)
-	}
-	write(t, path, strings.Replace(text, "3/s", "x", 2))
+	b := begin(t, text)
+	b.reload(strings.Replace(text, "limits: 1/s", "limits: 5/s", 1))
+	disk.Write(t, b.path, strings.Replace(text, "3/s", "x", 2))
 	if err := b.Reload(); err == nil {
 		t.Fatal("accepted")
 	}
@@ -301,7 +277,7 @@ func TestOpenRefuses(t *testing.T) {
 	store := memstore.New(memstore.Options{})
 	defer store.Close()
 	for _, text := range []string{"rules: [", "rules: [{name: a, key: [ip], limits: 1/s, hash_key: true}]"} {
-		write(t, path, text)
+		disk.Write(t, path, text)
 		if _, err := openFile(store, path, rules.Options{}); err == nil || !strings.HasPrefix(err.Error(), path) {
 			t.Errorf("%s: %v", text, err)
 		}
@@ -311,14 +287,12 @@ func TestOpenRefuses(t *testing.T) {
 // TestReloadUnderLoad flips between two files 200 times while goroutines decide:
 // no decision may fail, and none may be lost.
 func TestReloadUnderLoad(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "stint.yaml")
 	const most = 1_000_000_000
 	texts := []string{
 		limited(most),
 		limited(most+7) + "  - name: b\n    key: []\n    limits: 1000000000/s\n",
 	}
-	write(t, path, texts[0])
-	b := open(t, path, rules.Options{})
+	b := begin(t, texts[0])
 	const workers = 4
 	var counts [workers]atomic.Int64
 	decided := func() (sum int64) {
@@ -350,7 +324,7 @@ func TestReloadUnderLoad(t *testing.T) {
 	}
 	for i := range 200 {
 		before := decided()
-		write(t, path, texts[(i+1)%2])
+		disk.Write(t, b.path, texts[(i+1)%2])
 		if err := b.Reload(); err != nil {
 			t.Errorf("reload %d: %v", i, err)
 		}
@@ -376,7 +350,7 @@ func TestReloadUnderLoad(t *testing.T) {
 func TestDeclared(t *testing.T) {
 	const misspelled = "rules:\n  - {name: a, match: {methd: POST}, key: [ip], limits: [\"1/m\"]}\n"
 	path := filepath.Join(t.TempDir(), "stint.yaml")
-	write(t, path, misspelled)
+	disk.Write(t, path, misspelled)
 	store := memstore.New(memstore.Options{})
 	defer store.Close()
 	if _, err := openFile(store, path, rules.Options{By: request.Proxy}); err == nil || !strings.Contains(err.Error(), `did you mean "method"?`) {
@@ -386,16 +360,16 @@ func TestDeclared(t *testing.T) {
 		t.Errorf("without the option: %v", err)
 	}
 	good := strings.ReplaceAll(misspelled, "methd", "method")
-	write(t, path, good)
+	disk.Write(t, path, good)
 	s, err := openFile(store, path, rules.Options{By: request.Proxy})
 	if err != nil {
 		t.Fatal(err)
 	}
-	write(t, path, misspelled)
+	disk.Write(t, path, misspelled)
 	if err := s.Reload(); err == nil || !strings.Contains(err.Error(), path) || s.Policy().Rules().Reads("methd") {
 		t.Errorf("reloaded: %v", err)
 	}
-	write(t, path, "attributes: [methd]\n"+misspelled)
+	disk.Write(t, path, "attributes: [methd]\n"+misspelled)
 	if err := s.Reload(); err == nil || s.Policy().Rules().Reads("methd") {
 		t.Errorf("declared, which gives a proxy nothing: %v", err)
 	}
@@ -416,7 +390,7 @@ func TestAsked(t *testing.T) {
 		"{name: a, key: [ip], tiers: {by: body./plan, default: x, plans: {x: 1/m}}}",
 		"{name: a, key: [ip], limits: 1/m, overrides: [{when: {body./n: x}, limits: 2/m}]}",
 	} {
-		write(t, path, "rules:\n  - "+rule+"\n")
+		disk.Write(t, path, "rules:\n  - "+rule+"\n")
 		if _, err := openFile(store, path, rules.Options{By: request.Serve}); err == nil || !strings.Contains(err.Error(), "stint.yaml:2:") {
 			t.Errorf("%s: %v", rule, err)
 		}
@@ -424,11 +398,11 @@ func TestAsked(t *testing.T) {
 			t.Errorf("%s: %v", rule, err)
 		}
 	}
-	write(t, path, "rules:\n  - {name: a, key: [ip], limits: 1/m}\n")
+	disk.Write(t, path, "rules:\n  - {name: a, key: [ip], limits: 1/m}\n")
 	if _, err := openFile(store, path, rules.Options{By: request.Serve}); err != nil {
 		t.Error(err)
 	}
-	write(t, path, "rules:\n  - {name: a, key: [], limits: 1/m}\n  - {name: b, key: [], limits: 1 in flight}\n  - {name: c, key: [], limits: 1 in flight, shadow: true}\n")
+	disk.Write(t, path, "rules:\n  - {name: a, key: [], limits: 1/m}\n  - {name: b, key: [], limits: 1 in flight}\n  - {name: c, key: [], limits: 1 in flight, shadow: true}\n")
 	for by, asked := range map[request.Interfaces]bool{request.Proxy: false, request.Serve: true} {
 		var log strings.Builder
 		if _, err := openFile(store, path, rules.Options{By: by, Log: slog.New(slog.NewTextHandler(&log, nil))}); err != nil {

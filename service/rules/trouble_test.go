@@ -17,7 +17,6 @@ import (
 	"github.com/stint-dev/stint/internal/request"
 	"github.com/stint-dev/stint/internal/testkit/await"
 	"github.com/stint-dev/stint/internal/testkit/need"
-	"github.com/stint-dev/stint/memstore"
 	"github.com/stint-dev/stint/rulesdb"
 	"github.com/stint-dev/stint/rulesdb/dbtest"
 	"github.com/stint-dev/stint/rulesource"
@@ -50,7 +49,6 @@ func TestEndingBesideChange(t *testing.T) {
 // TestCopyRecovers takes the copy away, or spoils its end: the next change makes
 // it good again.
 func TestCopyRecovers(t *testing.T) {
-	key := rulesource.Override{Rule: "site", Key: "192.0.2.7", Limits: []string{"9/m"}}
 	for name, spoil := range map[string]func(copy string) error{
 		"gone": os.Remove,
 		"torn": func(copy string) error {
@@ -66,26 +64,26 @@ func TestCopyRecovers(t *testing.T) {
 			db, copy := openDB(t), filepath.Join(t.TempDir(), "last.copy")
 			publish(t, db, "5/m")
 			n := mustStart(t, db, copy)
-			if name == "gone" {
-				if err := spoil(copy); err != nil {
-					t.Fatal(err)
-				}
+			if name == "torn" {
+				n.stop()
+			}
+			if err := spoil(copy); err != nil {
+				t.Fatal(err)
+			}
+			if name == "torn" {
+				s := &switched{DB: db}
+				s.off.Store(true)
+				n = mustStart(t, s, copy)
+				s.off.Store(false)
+				await.Until(t, "the source is back", func() bool { return n.problem() == "" })
+			} else {
 				override(t, db, rulesource.Override{Rule: "site", Key: "192.0.2.1", Block: true}, 0)
 				await.Until(t, "a change", func() bool { v, _ := n.source.Held(); return v.Change == 1 })
-			} else {
-				n.stop()
-				if err := spoil(copy); err != nil {
-					t.Fatal(err)
-				}
-				both := &replaced{first: gone{}, second: db, change: make(chan struct{})}
-				n = mustStart(t, both, copy)
-				close(both.change)
-				await.Until(t, "the source is back", func() bool { _, problem := n.source.Held(); return problem == "" })
 			}
-			override(t, db, key, 0)
-			await.Until(t, "the override", func() bool { return n.decided(t, key.Key) == "9/1m" })
+			limits(t, db, "192.0.2.7", "9/m")
+			await.Until(t, "the override", func() bool { return n.decided(t, "192.0.2.7") == "9/1m" })
 			n.stop()
-			if got := mustStart(t, gone{}, copy).decided(t, key.Key); got != "9/1m" {
+			if got := mustStart(t, gone{}, copy).decided(t, "192.0.2.7"); got != "9/1m" {
 				t.Errorf("from the copy: %s, want 9/1m", got)
 			}
 		})
@@ -100,20 +98,10 @@ func TestUndeclared(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	source, err := follower.Open(t.Context(), memstore.New(memstore.Options{}), first, rules.Options{By: request.Proxy})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error)
-	go func() { done <- source.Watch(ctx) }()
-	defer func() { cancel(); <-done }()
-	doc := "rules: [{name: site, key: [ip], limits: [5/m]}, {name: more, key: [tenant], limits: [6/m]}]\n"
-	if _, err := db.Publish(t.Context(), rulesdb.AnyVersion, rulesdb.Revision{Name: "stint.yaml", Document: []byte(doc)}); err != nil {
-		t.Fatal(err)
-	}
-	await.Until(t, "revision 2 is looked at", func() bool { v, problem := source.Held(); return v.Revision == 2 || problem != "" })
-	if v, problem := source.Held(); v.Revision != 1 || !strings.Contains(problem, "tenant") {
+	n := watch(t, follower, first, rules.Options{By: request.Proxy})
+	publishText(t, db, "rules: [{name: site, key: [ip], limits: [5/m]}, {name: more, key: [tenant], limits: [6/m]}]\n")
+	await.Until(t, "revision 2 is looked at", func() bool { v, problem := n.source.Held(); return v.Revision == 2 || problem != "" })
+	if v, problem := n.source.Held(); v.Revision != 1 || !strings.Contains(problem, "tenant") {
 		t.Errorf("revision %d, %q", v.Revision, problem)
 	}
 }
@@ -124,14 +112,12 @@ func TestBadDocumentAtStart(t *testing.T) {
 	db, copy := openDB(t), filepath.Join(t.TempDir(), "last.copy")
 	publish(t, db, "5/m")
 	mustStart(t, db, copy).stop()
-	if _, err := db.Publish(t.Context(), rulesdb.AnyVersion, rulesdb.Revision{Name: "stint.yaml", Document: []byte("rules: 7")}); err != nil {
-		t.Fatal(err)
-	}
+	publishText(t, db, "rules: 7")
 	n := mustStart(t, db, copy)
 	if got := n.decided(t, "192.0.2.1"); got != "5/1m" {
 		t.Errorf("decided by %s, want 5/1m", got)
 	}
-	await.Until(t, "the alarm", func() bool { _, problem := n.source.Held(); return strings.Contains(problem, "revision 2") })
+	await.Until(t, "the alarm", func() bool { return strings.Contains(n.problem(), "revision 2") })
 }
 
 // A flaky source fails its Wait for a while.
@@ -163,9 +149,9 @@ func TestAnswersAgain(t *testing.T) {
 	f := &flaky{Source: db}
 	n := mustStart(t, f, "")
 	f.bad.Store(true)
-	await.Until(t, "the trouble", func() bool { _, problem := n.source.Held(); return strings.Contains(problem, "gone") })
+	await.Until(t, "the trouble", func() bool { return strings.Contains(n.problem(), "gone") })
 	f.bad.Store(false)
-	await.Until(t, "its end", func() bool { _, problem := n.source.Held(); return problem == "" })
+	await.Until(t, "its end", func() bool { return n.problem() == "" })
 	if f.hurried.Load() {
 		t.Error("Wait has a deadline: a source that hangs is never found out")
 	}
@@ -181,9 +167,9 @@ func TestCopyIncomplete(t *testing.T) {
 	if err := os.Rename(filepath.Join(dir, "short"), long); err != nil {
 		t.Fatal(err)
 	}
-	override(t, db, rulesource.Override{Rule: "site", Key: "192.0.2.7", Limits: []string{"9/m"}}, 0)
+	limits(t, db, "192.0.2.7", "9/m")
 	n := mustStart(t, db, long)
-	override(t, db, rulesource.Override{Rule: "site", Key: "192.0.2.8", Limits: []string{"9/m"}}, 0)
+	limits(t, db, "192.0.2.8", "9/m")
 	await.Until(t, "the override", func() bool { return n.decided(t, "192.0.2.8") == "9/1m" })
 	n.stop()
 	n = mustStart(t, gone{}, long)
@@ -198,31 +184,30 @@ func TestLeftOut(t *testing.T) {
 	db := openDB(t)
 	publish(t, db, "5/m")
 	n := mustStart(t, db, "")
-	problem := func() string { _, p := n.source.Held(); return p }
-	override(t, db, rulesource.Override{Rule: "site", Key: "192.0.2.7", Limits: []string{"nine per minute"}}, 0)
-	await.Until(t, "the alarm", func() bool { return strings.Contains(problem(), "1 overrides cannot be in force") })
-	override(t, db, rulesource.Override{Rule: "site", Key: "192.0.2.8", Limits: []string{"8/m"}}, 0)
+	limits(t, db, "192.0.2.7", "nine per minute")
+	await.Until(t, "the alarm", func() bool { return strings.Contains(n.problem(), "1 overrides cannot be in force") })
+	limits(t, db, "192.0.2.8", "8/m")
 	await.Until(t, "another override", func() bool { return n.decided(t, "192.0.2.8") == "8/1m" })
-	if !strings.Contains(problem(), "rule site") || n.decided(t, "192.0.2.7") != "5/1m" {
-		t.Errorf("after a good one: %q, %s", problem(), n.decided(t, "192.0.2.7"))
+	if !strings.Contains(n.problem(), "rule site") || n.decided(t, "192.0.2.7") != "5/1m" {
+		t.Errorf("after a good one: %q, %s", n.problem(), n.decided(t, "192.0.2.7"))
 	}
-	override(t, db, rulesource.Override{Rule: "site", Key: "192.0.2.7", Limits: []string{"9/m"}}, 0)
-	await.Until(t, "the mended one", func() bool { return problem() == "" && n.decided(t, "192.0.2.7") == "9/1m" })
+	limits(t, db, "192.0.2.7", "9/m")
+	await.Until(t, "the mended one", func() bool { return n.problem() == "" && n.decided(t, "192.0.2.7") == "9/1m" })
 }
 
 // TestRestoredAndChanged restores a database to an older state and changes it until
 // its numbers are those of before, and higher: nodes keep what they hold until that
 // is accepted, and then hold nothing of what was lost.
-func TestRestoredAndChanged(t *testing.T) {
-	need.Time(t)
-	onEach(t, restoredAndChanged)
-}
+func TestRestoredAndChanged(t *testing.T) { onEach(t, restoredAndChanged) }
 
-// onEach runs a test on an empty database of each kind.
+// onEach runs a test on an empty database of each kind, of one where time is short.
 func onEach(t *testing.T, test func(t *testing.T, db *rulesdb.DB, url string)) {
 	for name, url := range map[string]func(testing.TB) string{"postgres": dbtest.PostgresURL, "mariadb": dbtest.MariaDBURL,
 		"sqlite": func(t testing.TB) string { return "sqlite:" + filepath.Join(t.TempDir(), "rules.db") }} {
 		t.Run(name, func(t *testing.T) {
+			if name != "sqlite" {
+				need.Time(t)
+			}
 			url := url(t)
 			db := dbtest.OpenMigrated(t, url, rulesdb.Options{Poll: 50 * time.Millisecond})
 			test(t, db, url)
@@ -232,44 +217,39 @@ func onEach(t *testing.T, test func(t *testing.T, db *rulesdb.DB, url string)) {
 
 func restoredAndChanged(t *testing.T, db *rulesdb.DB, url string) {
 	run := func(statement string) { dbtest.Exec(t, url, statement) }
-	limits := func(ip, limit string) {
-		t.Helper()
-		override(t, db, rulesource.Override{Rule: "site", Key: ip, Limits: []string{limit}}, 0)
-	}
 	publish(t, db, "5/m")
-	limits("192.0.2.1", "6/m")
-	limits("192.0.2.2", "7/m")
+	limits(t, db, "192.0.2.1", "6/m")
+	limits(t, db, "192.0.2.2", "7/m")
 	n := mustStart(t, db, "")
 	holds := func(one, two, three string) bool {
 		return n.decided(t, "192.0.2.1") == one && n.decided(t, "192.0.2.2") == two && n.decided(t, "192.0.2.3") == three
 	}
-	problem := func() string { _, why := n.source.Held(); return why }
 	await.Until(t, "all", func() bool { return holds("6/1m", "7/1m", "5/1m") })
 	run("UPDATE stint_state SET change_number = 1")
 	run("DELETE FROM stint_overrides WHERE change_number > 1")
-	await.Until(t, "the alarm", func() bool { return strings.Contains(problem(), "stint rules accept") })
+	await.Until(t, "the alarm", func() bool { return strings.Contains(n.problem(), "stint rules accept") })
 	if !holds("6/1m", "7/1m", "5/1m") {
 		t.Error("the older state is in force")
 	}
-	limits("192.0.2.3", "8/m") // its numbers are those that the node holds
-	limits("192.0.2.4", "8/m")
-	await.Until(t, "the newest is seen", func() bool { return strings.Contains(problem(), "change 3") })
+	limits(t, db, "192.0.2.3", "8/m") // its numbers are those that the node holds
+	limits(t, db, "192.0.2.4", "8/m")
+	await.Until(t, "the newest is seen", func() bool { return strings.Contains(n.problem(), "change 3") })
 	if !holds("6/1m", "7/1m", "5/1m") {
-		t.Errorf("another history is in force: %s", problem())
+		t.Errorf("another history is in force: %s", n.problem())
 	}
 	if err := db.Accept(t.Context(), "anna", "restored on purpose"); err != nil {
 		t.Fatal(err)
 	}
-	await.Until(t, "what is accepted", func() bool { return problem() == "" && holds("6/1m", "5/1m", "8/1m") })
+	await.Until(t, "what is accepted", func() bool { return n.problem() == "" && holds("6/1m", "5/1m", "8/1m") })
 
 	publish(t, db, "9/m")
 	await.Until(t, "revision 2", func() bool { return holds("6/1m", "9/1m", "8/1m") })
 	run("UPDATE stint_state SET revision = 1, change_number = change_number + 1")
-	await.Until(t, "the alarm", func() bool { return strings.Contains(problem(), "stint rules accept") })
+	await.Until(t, "the alarm", func() bool { return strings.Contains(n.problem(), "stint rules accept") })
 	run("DELETE FROM stint_revisions WHERE number = 2")
 	publish(t, db, "10/m")
-	limits("192.0.2.4", "8/m") // it is looked at, and is not the revision 2 that is held
-	await.Until(t, "the newest is seen", func() bool { return strings.Contains(problem(), "revision 2") })
+	limits(t, db, "192.0.2.4", "8/m") // it is looked at, and is not the revision 2 that is held
+	await.Until(t, "the newest is seen", func() bool { return strings.Contains(n.problem(), "revision 2") })
 	if !holds("6/1m", "9/1m", "8/1m") {
 		t.Error("other rules of the same number are in force")
 	}
@@ -279,14 +259,13 @@ func restoredAndChanged(t *testing.T, db *rulesdb.DB, url string) {
 	await.Until(t, "what is accepted", func() bool { return holds("6/1m", "10/1m", "8/1m") })
 }
 
-// TestRestoredUnseen restores a database and changes it while a node is stopped,
-// or does not look: to the numbers that the node holds, or beyond. The node says so
+// TestRestoredUnseen restores a database and changes it while a node is stopped, or does
+// not look: to less than the numbers that the node holds, to those, or beyond. It says so
 // and keeps what it has until that is accepted, or the history is brought back.
 func TestRestoredUnseen(t *testing.T) {
-	need.Time(t)
 	onEach(t, func(t *testing.T, db *rulesdb.DB, url string) {
 		for name, looks := range map[string]bool{"stopped": false, "running": true} {
-			for _, beyond := range []int{0, 3} {
+			for _, beyond := range []int{-1, 0, 3} {
 				t.Run(fmt.Sprintf("%s, %d beyond", name, beyond), func(t *testing.T) { restoredUnseen(t, db, url, looks, beyond) })
 			}
 		}
@@ -294,21 +273,17 @@ func TestRestoredUnseen(t *testing.T) {
 }
 
 func restoredUnseen(t *testing.T, db *rulesdb.DB, url string, running bool, beyond int) {
-	limits := func(ip, limit string) {
-		t.Helper()
-		override(t, db, rulesource.Override{Rule: "site", Key: ip, Limits: []string{limit}}, 0)
-	}
 	if err := db.Accept(t.Context(), "anna", "the next test"); err != nil {
 		t.Fatal(err)
 	}
 	publish(t, db, "5/m")
-	limits("192.0.2.1", "6/m")
-	limits("192.0.2.2", "5/m")
-	limits("192.0.2.3", "5/m")
+	limits(t, db, "192.0.2.1", "6/m")
+	limits(t, db, "192.0.2.2", "5/m")
+	limits(t, db, "192.0.2.3", "5/m")
 	older := dbtest.Backup(t, url)
 	publish(t, db, "7/m")
-	limits("192.0.2.2", "8/m")
-	both := &switched{source: db}
+	limits(t, db, "192.0.2.2", "8/m")
+	both := &switched{DB: db}
 	copy := filepath.Join(t.TempDir(), "last.copy")
 	n := mustStart(t, both, copy)
 	await.Until(t, "all", func() bool { return n.decided(t, "192.0.2.2") == "8/1m" })
@@ -321,55 +296,56 @@ func restoredUnseen(t *testing.T, db *rulesdb.DB, url string, running bool, beyo
 	older()
 	publish(t, db, "9/m")
 	for i := range 1 + beyond {
-		limits("192.0.2.3", fmt.Sprintf("%d/m", 10+i))
+		limits(t, db, "192.0.2.3", fmt.Sprintf("%d/m", 10+i))
 	}
 	if running {
 		both.off.Store(false)
 	} else {
 		n = mustStart(t, both, copy)
 	}
-	problem := func() string { _, why := n.source.Held(); return why }
-	await.Until(t, "the alarm", func() bool { return strings.Contains(problem(), "stint rules accept") })
+	await.Until(t, "the alarm", func() bool { return strings.Contains(n.problem(), "stint rules accept") })
 	if got := n.decided(t, "192.0.2.9") + n.decided(t, "192.0.2.2") + n.decided(t, "192.0.2.3"); got != "7/1m8/1m5/1m" {
 		t.Errorf("before it is accepted: %s", got)
 	}
 	if beyond > 0 {
 		newer()
-		await.Until(t, "what was before", func() bool { return problem() == "" })
-		limits("192.0.2.4", "4/m")
+		await.Until(t, "what was before", func() bool { return n.problem() == "" })
+		limits(t, db, "192.0.2.4", "4/m")
 		await.Until(t, "a change behind it", func() bool { return n.decided(t, "192.0.2.4") == "4/1m" && n.decided(t, "192.0.2.2") == "8/1m" })
 		return
 	}
 	if err := db.Accept(t.Context(), "anna", "restored on purpose"); err != nil {
 		t.Fatal(err)
 	}
+	third := map[int]string{-1: "5/1m", 0: "10/1m"}[beyond]
 	await.Until(t, "what is accepted", func() bool {
-		return problem() == "" && n.decided(t, "192.0.2.9") == "9/1m" && n.decided(t, "192.0.2.2") == "5/1m" && n.decided(t, "192.0.2.3") == "10/1m"
+		return n.problem() == "" && n.decided(t, "192.0.2.9") == "9/1m" && n.decided(t, "192.0.2.2") == "5/1m" && n.decided(t, "192.0.2.3") == third
 	})
 }
 
-// A switched source is not looked at while it is off.
+// A switched source is not looked at while it is off, and cannot be loaded.
 type switched struct {
-	source *rulesdb.DB
-	off    atomic.Bool
+	*rulesdb.DB
+	off atomic.Bool
 }
 
 func (s *switched) Load(ctx context.Context, held rulesource.Version, to rulesource.Receiver) (*rulesource.Snapshot, error) {
-	return s.source.Load(ctx, held, to)
+	if s.off.Load() {
+		return nil, errGone
+	}
+	return s.DB.Load(ctx, held, to)
 }
 
 func (s *switched) Wait(ctx context.Context, held rulesource.Version) error {
 	for ctx.Err() == nil {
 		if s.off.Load() {
 			time.Sleep(time.Millisecond)
-		} else if err := s.source.Wait(ctx, held); !s.off.Load() {
+		} else if err := s.DB.Wait(ctx, held); !s.off.Load() {
 			return err
 		}
 	}
 	return ctx.Err()
 }
-
-func (s *switched) Close() error { return nil }
 
 // TestStandby: a node that reads a hot standby of a database, where it cannot write
 // its row, says once that it is missing among the nodes, and follows the rules.
@@ -388,7 +364,7 @@ func TestStandby(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := watch(t, follower, first)
+	n := watch(t, follower, first, rules.Options{})
 	await.Until(t, "the rules are in force", func() bool { return n.decided(t, "192.0.2.7") == "5/1m" })
 	publish(t, db, "6/m")
 	await.Until(t, "new rules are in force", func() bool { return n.decided(t, "192.0.2.7") == "6/1m" })

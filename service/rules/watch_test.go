@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint/internal/testkit/await"
+	"github.com/stint-dev/stint/internal/testkit/disk"
 	"github.com/stint-dev/stint/service/rules"
 )
 
@@ -24,57 +25,43 @@ func (b *bench) watch() {
 	})
 }
 
-// await waits until a condition holds; how long it takes does not matter.
-func (b *bench) await(what string, holds func() bool) {
-	b.t.Helper()
-	for end := time.Now().Add(time.Minute); !holds(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			b.mu.Lock()
-			defer b.mu.Unlock()
-			b.t.Fatalf("%s: never; logged %s", what, b.log.String())
-		}
-	}
-}
-
 func (b *bench) awaitCount(what string, n int64) {
 	b.t.Helper()
-	b.await(what, func() bool { return b.count() == n })
+	await.Until(b.t, what, func() bool { return b.count() == n })
 }
 
 // TestWatch changes a file in the ways that editors and people do.
 func TestWatch(t *testing.T) {
-	dir := t.TempDir()
-	path := filepath.Join(dir, "stint.yaml")
-	write(t, path, limited(10))
-	b := open(t, path, rules.Options{})
+	b := begin(t, limited(10))
+	path := b.path
 	b.take("x")
-	write(t, path, limited(11)) // before the watch begins
+	disk.Write(t, path, limited(11)) // before the watch begins
 	b.watch()
 	b.awaitCount("changed before the watch", 11)
 
-	write(t, path, limited(12))
+	disk.Write(t, path, limited(12))
 	b.awaitCount("written in place", 12)
 	replace(t, path, limited(13))
 	b.awaitCount("renamed over", 13)
 
 	replace(t, path, limited(14)[:20]) // at once, or an empty file may be met too
-	b.await("truncated", func() bool { return b.logged("not reloaded") > 0 })
+	await.Until(t, "truncated", func() bool { return b.logged("not reloaded") > 0 })
 	if b.count() != 13 {
 		t.Errorf("truncated: %d", b.count())
 	}
-	write(t, path, limited(14))
+	disk.Write(t, path, limited(14))
 	b.awaitCount("whole again", 14)
 
 	os.Remove(path)
-	b.await("deleted", func() bool { return b.logged("no such file") > 0 })
+	await.Until(t, "deleted", func() bool { return b.logged("no such file") > 0 })
 	if b.count() != 14 {
 		t.Errorf("deleted: %d", b.count())
 	}
-	write(t, path, limited(15))
+	disk.Write(t, path, limited(15))
 	b.awaitCount("put back", 15)
 
 	os.Rename(path, path+"~") // as some editors do
-	write(t, path, limited(16))
+	disk.Write(t, path, limited(16))
 	b.awaitCount("moved away and written anew", 16)
 	if left := b.take("x"); left != 14 {
 		t.Errorf("what was used is lost: left %d", left)
@@ -83,15 +70,13 @@ func TestWatch(t *testing.T) {
 
 // TestWatchSame touches a file without changing it, which reloads nothing.
 func TestWatchSame(t *testing.T) {
-	dir := t.TempDir()
-	path, other := filepath.Join(dir, "stint.yaml"), filepath.Join(dir, "other.yaml")
-	write(t, path, limited(10))
-	b := open(t, path, rules.Options{})
+	b := begin(t, limited(10))
+	path, other := b.path, filepath.Join(filepath.Dir(b.path), "other.yaml")
 	b.watch()
 	p := b.Policy()
 	for range 3 {
 		replace(t, path, limited(10))
-		write(t, other, limited(99))
+		disk.Write(t, other, limited(99))
 		if err := os.Chtimes(path, time.Now(), time.Now()); err != nil {
 			t.Fatal(err)
 		}
@@ -117,7 +102,7 @@ func TestWatchConfigMap(t *testing.T) {
 		if err := os.Mkdir(filepath.Join(dir, name), 0o755); err != nil {
 			t.Fatal(err)
 		}
-		write(t, filepath.Join(dir, name, "stint.yaml"), text)
+		disk.Write(t, filepath.Join(dir, name, "stint.yaml"), text)
 		if err := os.Symlink(name, filepath.Join(dir, "..data_tmp")); err != nil {
 			t.Fatal(err)
 		}
@@ -135,7 +120,7 @@ func TestWatchConfigMap(t *testing.T) {
 	os.RemoveAll(filepath.Join(dir, "..2026_1"))
 	b.awaitCount("swapped", 11)
 	swap("..2026_3", "rules: [")
-	b.await("swapped for a bad one", func() bool { return b.logged("not reloaded") > 0 })
+	await.Until(t, "swapped for a bad one", func() bool { return b.logged("not reloaded") > 0 })
 	swap("..2026_4", limited(12))
 	b.awaitCount("swapped again", 12)
 }
@@ -145,12 +130,12 @@ func TestWatchConfigMap(t *testing.T) {
 func TestWatchLink(t *testing.T) {
 	near, far, farther := t.TempDir(), t.TempDir(), t.TempDir()
 	path := filepath.Join(near, "stint.yaml")
-	write(t, filepath.Join(far, "a.yaml"), limited(10))
-	write(t, filepath.Join(farther, "b.yaml"), limited(12))
+	disk.Write(t, filepath.Join(far, "a.yaml"), limited(10))
+	disk.Write(t, filepath.Join(farther, "b.yaml"), limited(12))
 	os.Symlink(filepath.Join(far, "a.yaml"), path)
 	b := open(t, path, rules.Options{})
 	b.watch()
-	write(t, filepath.Join(far, "a.yaml"), limited(11))
+	disk.Write(t, filepath.Join(far, "a.yaml"), limited(11))
 	b.awaitCount("behind the link", 11)
 	os.Symlink(filepath.Join(farther, "b.yaml"), path+".new")
 	os.Rename(path+".new", path)
@@ -164,16 +149,16 @@ func TestWatchDirectory(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "etc")
 	path := filepath.Join(dir, "stint.yaml")
 	os.Mkdir(dir, 0o755)
-	write(t, path, limited(10))
+	disk.Write(t, path, limited(10))
 	b := open(t, path, rules.Options{})
 	b.watch()
-	write(t, path, limited(11))
+	disk.Write(t, path, limited(11))
 	b.awaitCount("watched", 11)
 	os.RemoveAll(dir)
-	b.await("gone", func() bool { return b.logged("no such file") > 0 })
+	await.Until(t, "gone", func() bool { return b.logged("no such file") > 0 })
 	os.Mkdir(dir, 0o755)
-	write(t, path, limited(12))
+	disk.Write(t, path, limited(12))
 	b.awaitCount("back", 12)
-	write(t, path, limited(13))
+	disk.Write(t, path, limited(13))
 	b.awaitCount("watched again", 13)
 }

@@ -54,26 +54,20 @@ func TestRestoredUnseen(t *testing.T) {
 
 func restoredUnseen(t *testing.T, url, to string, beyond int) {
 	db := dbtest.OpenMigrated(t, url, rulesdb.Options{})
-	set := func(key, limit string) {
-		t.Helper()
-		if _, _, err := db.SetOverride(t.Context(), rulesource.Override{Rule: "api", Key: key, Limits: []string{limit}}, 0); err != nil {
-			t.Fatal(err)
-		}
-	}
 	publish(t, db, "one")
-	set("a", "1/m")
+	set(t, db, "a", "1/m")
 	restore := dbtest.Backup(t, url)
 	publish(t, db, "two")
-	set("b", "2/m")
+	set(t, db, "b", "2/m")
 	stop := running(t, db, to)
 	r := &reader{from: source(t, to)}
 	r.until(t, "all", func() bool { return r.document == "two" && len(r.overrides) == 2 })
 	stop()
 	restore()
 	publish(t, db, "another two")
-	set("c", "3/m")
+	set(t, db, "c", "3/m")
 	for i := range beyond {
-		set("d", fmt.Sprintf("%d/m", 4+i))
+		set(t, db, "d", fmt.Sprintf("%d/m", 4+i))
 	}
 	running(t, db, to)
 	await.Until(t, "the alarm", func() bool {
@@ -111,41 +105,28 @@ func TestFallenBack(t *testing.T) {
 	}
 	db := dbtest.OpenMigrated(t, "sqlite:"+filepath.Join(t.TempDir(), "rules.db"), rulesdb.Options{})
 	target := mustTarget(to)
-	set := func(key string) {
-		t.Helper()
-		if _, _, err := db.SetOverride(t.Context(), rulesource.Override{Rule: "api", Key: key, Limits: []string{"1/m"}}, 0); err != nil {
-			t.Fatal(err)
-		}
-	}
 	put := func() {
 		t.Helper()
-		p, err := target.New(t.Context())
-		if err == nil {
-			_, err = db.Load(t.Context(), p.Held(), p)
-		}
-		if err == nil {
-			err = p.Publish()
-		}
-		if err != nil {
+		if err := hand(t, db, target).Publish(); err != nil {
 			t.Fatal(err)
 		}
 	}
 	publish(t, db, "one")
 	for _, key := range []string{"a", "b"} {
-		set(key)
+		set(t, db, key, "1/m")
 		put()
 	}
 	const head, lists = "stint:{rules}:head", "stint:{rules}:list:*"
 	was, _ := redis("GET", head).Text()
 	list, _ := redis("KEYS", lists).StringSlice()
 	blocks, _ := redis("LLEN", list[0]).Int64()
-	set("c")
+	set(t, db, "c", "1/m")
 	put()
 	r := &reader{from: source(t, to)}
 	r.until(t, "all three", func() bool { return len(r.overrides) == 3 })
 	redis("SET", head, was)
 	redis("LTRIM", list[0], "0", fmt.Sprint(blocks-1))
-	set("d")
+	set(t, db, "d", "1/m")
 	put() // two changes in as many blocks as one had
 	for begun := time.Now(); len(r.overrides) != 4; {
 		if err := r.next(t.Context()); err != nil {

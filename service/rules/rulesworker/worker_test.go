@@ -89,6 +89,26 @@ func publish(t *testing.T, db *rulesdb.DB, text string) rulesdb.Revision {
 	return r
 }
 
+func set(t *testing.T, db *rulesdb.DB, key string, limits ...string) {
+	t.Helper()
+	if _, _, err := db.SetOverride(t.Context(), rulesource.Override{Rule: "api", Key: key, Limits: limits, Removed: limits == nil}, 0); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// hand gives a target what it lacks, to be published.
+func hand(t *testing.T, db *rulesdb.DB, to rulesworker.Target) rulesworker.Publication {
+	t.Helper()
+	p, err := to.New(t.Context())
+	if err == nil {
+		_, err = db.Load(t.Context(), p.Held(), p)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
 // A reader holds what it has read. It is a [rulesource.Receiver].
 type reader struct {
 	from      rulesource.Source
@@ -184,14 +204,8 @@ func TestWorker(t *testing.T) {
 		publish(t, db, "one")
 		r.until(t, "the first rules", func() bool { return r.document == "one" })
 		hostile := "a'; DROP TABLE x; --\x00\xff\n"
-		set := func(o rulesource.Override) {
-			t.Helper()
-			if _, _, err := db.SetOverride(t.Context(), o, 0); err != nil {
-				t.Fatal(err)
-			}
-		}
-		set(rulesource.Override{Rule: "api", Key: hostile, Limits: []string{"5/m", "9/h"}})
-		set(rulesource.Override{Rule: "api", Key: "b", Limits: []string{"6/m"}})
+		set(t, db, hostile, "5/m", "9/h")
+		set(t, db, "b", "6/m")
 		if _, err := db.SetPlan(t.Context(), "org", "acme\xff", "pro", "anna", ""); err != nil {
 			t.Fatal(err)
 		}
@@ -199,7 +213,7 @@ func TestWorker(t *testing.T) {
 		r.until(t, "two", func() bool {
 			return r.document == "two" && r.overrides[hostile] == "5/m,9/h" && r.overrides["b"] == "6/m" && r.plans["acme\xff"] == "pro"
 		})
-		set(rulesource.Override{Rule: "api", Key: "b", Removed: true})
+		set(t, db, "b")
 		r.until(t, "the removal", func() bool { return len(r.overrides) == 1 })
 		if r.whole > 1 && strings.HasPrefix(to, "redis:") { // a file is read whole each time
 			t.Errorf("all was read %d times", r.whole)
@@ -304,20 +318,9 @@ func TestSucceeded(t *testing.T) {
 		db := dbtest.OpenMigrated(t, "sqlite:"+filepath.Join(t.TempDir(), "a.db"), rulesdb.Options{})
 		a, b := mustTarget(to), mustTarget(to)
 		publish(t, db, "one")
-		hand := func(to rulesworker.Target) rulesworker.Publication {
-			t.Helper()
-			p, err := to.New(t.Context())
-			if err == nil {
-				_, err = db.Load(t.Context(), p.Held(), p)
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-			return p
-		}
-		late := hand(a)
+		late := hand(t, db, a)
 		publish(t, db, "two")
-		if err := hand(b).Publish(); err != nil {
+		if err := hand(t, db, b).Publish(); err != nil {
 			t.Fatal(err)
 		}
 		err := late.Publish()

@@ -39,7 +39,7 @@ func TestTooLargeCosts(t *testing.T) {
 			s := quiet()
 			var before, after runtime.MemStats
 			runtime.ReadMemStats(&before)
-			answer := s.take(&discovery.DiscoveryResponse{TypeUrl: typeURL, VersionInfo: "1", Resources: resources})
+			answer := s.take(message("1", resources...))
 			runtime.ReadMemStats(&after)
 			if refused := answer.GetErrorDetail().GetMessage(); !strings.Contains(refused, `domain "large", of `) || !strings.Contains(refused, why) || !strings.Contains(string(s.held.Document), "72/1d") {
 				t.Errorf("refused: %.300s", refused)

@@ -29,6 +29,11 @@ func entry(key, value string, count uint32, below ...*ratelimit.RateLimitDescrip
 		RateLimit: &ratelimit.RateLimitPolicy{Unit: ratelimit.RateLimitUnit_DAY, RequestsPerUnit: count}}
 }
 
+// message is a configuration of some domains.
+func message(version string, all ...*anypb.Any) *discovery.DiscoveryResponse {
+	return &discovery.DiscoveryResponse{TypeUrl: typeURL, VersionInfo: version, Resources: all}
+}
+
 // stars is a domain of values with stars, of which each may take what those before it take.
 func stars(t *testing.T, domain string, count uint32, n int) *anypb.Any {
 	t.Helper()
@@ -50,7 +55,7 @@ func TestManyBeside(t *testing.T) {
 		rest.Descriptors = append(rest.Descriptors, entry("path", fmt.Sprint("/", i), 73))
 	}
 	s := quiet()
-	if answer := s.take(&discovery.DiscoveryResponse{TypeUrl: typeURL, VersionInfo: "1", Resources: []*anypb.Any{resource(t, "many", append(all, rest)...)}}); answer.GetErrorDetail() != nil {
+	if answer := s.take(message("1", resource(t, "many", append(all, rest)...))); answer.GetErrorDetail() != nil {
 		t.Fatal(answer.GetErrorDetail().GetMessage())
 	}
 	if size := len(s.held.Document); size > 2*n*400 {
@@ -87,7 +92,7 @@ func TestTooLarge(t *testing.T) {
 		many = append(many, stars(t, fmt.Sprint("stars", i), 70, 500))
 	}
 	send := func(version string, resources ...*anypb.Any) (refused, document string) {
-		answer := s.take(&discovery.DiscoveryResponse{TypeUrl: typeURL, VersionInfo: version, Resources: append(resources, many...)})
+		answer := s.take(message(version, append(resources, many...)...))
 		return answer.GetErrorDetail().GetMessage(), string(s.held.Document)
 	}
 	if refused, document := send("1", stars(t, "large", 71, 100), stars(t, "small", 72, 2)); refused != "" || !strings.Contains(document, "71/1d") {
@@ -121,7 +126,7 @@ func TestRoomBesideStars(t *testing.T) {
 	for i := range apart {
 		apart[i] = entry("host", fmt.Sprintf("*.%d.example", i), 73)
 	}
-	answer := s.take(&discovery.DiscoveryResponse{TypeUrl: typeURL, VersionInfo: "1", Resources: []*anypb.Any{stars(t, "stars", 71, 1400), resource(t, "apart", apart...), resource(t, "plain", routes...)}})
+	answer := s.take(message("1", stars(t, "stars", 71, 1400), resource(t, "apart", apart...), resource(t, "plain", routes...)))
 	if refused := answer.GetErrorDetail().GetMessage(); !strings.Contains(refused, `domain "stars", of 1400 descriptors: stars: where one value can meet`) || strings.Contains(refused, "plain") || strings.Contains(refused, "apart") {
 		t.Errorf("refused: %s", refused)
 	}

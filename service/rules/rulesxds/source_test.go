@@ -9,7 +9,6 @@ import (
 	"time"
 
 	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
-	ratelimit "github.com/envoyproxy/go-control-plane/ratelimit/config/ratelimit/v3"
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/stint-dev/stint/rulesource"
@@ -18,13 +17,7 @@ import (
 // response is a configuration of one limit.
 func response(t *testing.T, version string) *discovery.DiscoveryResponse {
 	t.Helper()
-	one, err := anypb.New(&ratelimit.RateLimitConfig{Name: version, Domain: version, Descriptors: []*ratelimit.RateLimitDescriptor{{
-		Key: "k", RateLimit: &ratelimit.RateLimitPolicy{Unit: ratelimit.RateLimitUnit_MINUTE, RequestsPerUnit: 5},
-	}}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &discovery.DiscoveryResponse{TypeUrl: typeURL, VersionInfo: version, Resources: []*anypb.Any{one}}
+	return message(version, resource(t, version, entry("k", "", 5)))
 }
 
 // quiet is a source that asks nobody.
@@ -80,20 +73,13 @@ func TestClockBack(t *testing.T) {
 // TestNeverAsked sends domains and values that no request can have: they are refused by
 // themselves, and the rest is taken.
 func TestNeverAsked(t *testing.T) {
-	limit := &ratelimit.RateLimitPolicy{Unit: ratelimit.RateLimitUnit_DAY, RequestsPerUnit: 7}
 	for _, odd := range []string{" x", "x\t", "x ", strings.Repeat("x", 8<<10+1)} {
 		var all []*anypb.Any
 		for _, domain := range []string{odd, "other"} {
-			one, err := anypb.New(&ratelimit.RateLimitConfig{Name: "n", Domain: domain, Descriptors: []*ratelimit.RateLimitDescriptor{
-				{Key: "k", Value: odd, RateLimit: limit}, {Key: "k", Value: "good", RateLimit: limit},
-			}})
-			if err != nil {
-				t.Fatal(err)
-			}
-			all = append(all, one)
+			all = append(all, resource(t, domain, entry("k", odd, 7), entry("k", "good", 7)))
 		}
 		s := quiet()
-		answer := s.take(&discovery.DiscoveryResponse{TypeUrl: typeURL, VersionInfo: "1", Resources: all})
+		answer := s.take(message("1", all...))
 		if reason := answer.GetErrorDetail().GetMessage(); !strings.Contains(reason, "2 parts are refused") {
 			t.Errorf("%.20q: refused: %.300s", odd, reason)
 		}
@@ -109,7 +95,7 @@ func TestKeptForUnread(t *testing.T) {
 	s := quiet()
 	before := response(t, "1")
 	s.take(before)
-	answer := s.take(&discovery.DiscoveryResponse{TypeUrl: typeURL, VersionInfo: "2", Resources: []*anypb.Any{{TypeUrl: typeURL, Value: []byte{0xff}}}})
+	answer := s.take(message("2", &anypb.Any{TypeUrl: typeURL, Value: []byte{0xff}}))
 	if reason := answer.GetErrorDetail().GetMessage(); !strings.Contains(reason, ": kept, since it may be what cannot be read") || !strings.Contains(reason, "2 parts are refused") {
 		t.Errorf("refused: %.300s", reason)
 	}

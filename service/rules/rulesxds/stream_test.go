@@ -14,7 +14,6 @@ import (
 	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	ratelimit "github.com/envoyproxy/go-control-plane/ratelimit/config/ratelimit/v3"
 	"google.golang.org/grpc"
-	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/stint-dev/stint/memstore"
 	"github.com/stint-dev/stint/service/rules"
@@ -43,17 +42,9 @@ func (p *plane) Recv() (*discovery.DiscoveryResponse, error) {
 // beside is a configuration of a tenant whose limit changes and one whose limit has no unit.
 func beside(t *testing.T, version int) *discovery.DiscoveryResponse {
 	t.Helper()
-	r := &discovery.DiscoveryResponse{TypeUrl: typeURL, VersionInfo: fmt.Sprint(version)}
-	for name, limit := range map[string]*ratelimit.RateLimitPolicy{
-		"odd": {RequestsPerUnit: 1}, "good": {RequestsPerUnit: uint32(100 + version), Unit: ratelimit.RateLimitUnit_DAY},
-	} {
-		one, err := anypb.New(&ratelimit.RateLimitConfig{Name: name, Domain: name, Descriptors: []*ratelimit.RateLimitDescriptor{{Key: "k", RateLimit: limit}}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		r.Resources = append(r.Resources, one)
-	}
-	return r
+	odd := entry("k", "", 1)
+	odd.RateLimit.Unit = ratelimit.RateLimitUnit_UNKNOWN
+	return message(fmt.Sprint(version), resource(t, "odd", odd), resource(t, "good", entry("k", "", uint32(100+version))))
 }
 
 // TestBesideOdd changes the limit of one tenant beside another's that is refused each time:
@@ -95,9 +86,7 @@ func TestBesideOdd(t *testing.T) {
 				t.Fatalf("change %d: the problem is %q, %v", version, why, problem)
 			}
 		}
-		good := beside(t, 20)
-		good.Resources, good.VersionInfo = slices.DeleteFunc(good.Resources, func(one *anypb.Any) bool { return strings.Contains(string(one.Value), "odd") }), "21"
-		p.responses <- good
+		p.responses <- message("21", resource(t, "good", entry("k", "", 120)))
 		time.Sleep(2 * rest)
 		synctest.Wait()
 		if _, why := source.Held(); why != "" || problem != nil {
