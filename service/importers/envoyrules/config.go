@@ -170,7 +170,9 @@ func (c *checker) whole(d *Domain, n *rulesfile.Node) (*Domain, error) {
 }
 
 // Keep makes a faulty domain usable: it replaces what is wrong by what before, an earlier
-// version of the domain or nil, has in its place, or removes it. It returns what was wrong.
+// version of the domain or nil, has in its place, or removes it. With it goes a descriptor that
+// before has not, if others would take its values: these keep the limits that they have. It
+// returns what was wrong.
 func (d *Domain) Keep(before *Domain) (wrong []string) {
 	if !d.Faulty {
 		return nil
@@ -188,8 +190,9 @@ func keep(level, before []*descriptor, path string, wrong *[]string) (kept []*de
 	for _, d := range before {
 		was[d.id()] = d
 	}
-	for _, d := range level {
-		at, old := path+", "+d.text(), was[d.id()]
+	wider := widerOf(level)
+	for i, d := range level {
+		at, old, first := path+", "+d.text(), was[d.id()], len(*wrong)
 		if d.wrong != nil {
 			*wrong = append(*wrong, at+": "+d.wrong.Reason)
 			if old != nil {
@@ -198,7 +201,8 @@ func keep(level, before []*descriptor, path string, wrong *[]string) (kept []*de
 			}
 			continue
 		}
-		if old == nil {
+		added := old == nil
+		if added {
 			old = &descriptor{}
 		}
 		if d.wrongLimit != nil {
@@ -208,11 +212,37 @@ func keep(level, before []*descriptor, path string, wrong *[]string) (kept []*de
 			}
 		}
 		d.below = keep(d.below, old.below, at, wrong)
+		if added && len(*wrong) > first && wider.take(level, i) {
+			*wrong = append(*wrong, at+": refused as a whole, since a wider descriptor limits what it would take")
+			continue
+		}
 		if d.wrongLimit == nil || d.limit != nil || len(d.below) > 0 {
 			kept = append(kept, d)
 		}
 	}
 	return kept
+}
+
+// wider are the indexes of the descriptors on a level that may take values of others of their key.
+type wider map[string][]int
+
+func widerOf(level []*descriptor) wider {
+	w := wider{}
+	for i, d := range level {
+		if d.value == "" || d.star() {
+			w[d.key] = append(w[d.key], i)
+		}
+	}
+	return w
+}
+
+// take reports whether others may take values of level[i] if it is gone.
+func (w wider) take(level []*descriptor, i int) bool {
+	d := level[i]
+	return d.value != "" && slices.ContainsFunc(w[d.key], func(k int) bool {
+		other := level[k]
+		return other.value == "" || k > i && d.star() && other.meets(d) || !d.star() && other.takes(d.value)
+	})
 }
 
 // Merge adds the descriptors of another file to the domain. The order of files counts,

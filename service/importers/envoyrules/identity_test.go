@@ -188,6 +188,60 @@ func TestKeep(t *testing.T) {
 	}
 }
 
+// TestKeepWider: a new descriptor that is refused, or has one below it that is, takes nothing from
+// the wider ones beside it. Without wider ones, what is below it is held.
+func TestKeepWider(t *testing.T) {
+	text := func(value string) *rulesfile.Node { return scalar(rulesfile.String, value) }
+	limits := map[string]*rulesfile.Node{
+		"unknown unit":     object("unit", text("99"), "requests_per_unit", scalar(rulesfile.Number, "5")),
+		"no unit":          object("requests_per_unit", scalar(rulesfile.Number, "5")),
+		"unlimited, unit":  object("unit", text("day"), "unlimited", scalar(rulesfile.Bool, "true")),
+		"replaces itself":  object("unit", text("day"), "name", text("n"), "replaces", &rulesfile.Node{Kind: rulesfile.List, Items: []*rulesfile.Node{object("name", text("n"))}}),
+		"too long a count": object("unit", text("year"), "requests_per_unit", scalar(rulesfile.Number, "5"), "unit_multiplier", scalar(rulesfile.Number, "4000000000")),
+	}
+	wide := func(count int) []*rulesfile.Node {
+		return []*rulesfile.Node{entry("a", "s*", count+2), entry("a", "", count, entry("b", "", count+1), entry("c", "", count+3))}
+	}
+	_, before, _ := document(t, nil, wide(60))
+	for name, limit := range limits {
+		bad := func(key, value string, below ...*rulesfile.Node) *rulesfile.Node {
+			n := entry(key, value, 1, below...)
+			n.Fields[2].Value = limit
+			return n
+		}
+		for shape, one := range map[string]*rulesfile.Node{
+			"with a child":                    bad("a", "q", entry("b", "", 7)),
+			"with a child without a limit":    bad("a", "q", entry("b", "", 0)),
+			"with a star":                     bad("a", "q*", entry("b", "", 7)),
+			"with a star for all":             bad("a", "*", entry("b", "", 7)),
+			"alone":                           bad("a", "q"),
+			"a child of one without a limit":  entry("a", "q", 0, bad("b", "")),
+			"a child of one with a limit":     entry("a", "q", 5, bad("b", "")),
+			"a grandchild":                    entry("a", "q", 5, entry("b", "", 7, bad("e", ""))),
+			"the same twice below a new one":  entry("a", "q", 5, entry("b", "", 7), entry("b", "", 8)),
+			"a child with one more beside it": entry("a", "q", 5, bad("b", "x", entry("e", "", 8)), entry("b", "", 7)),
+		} {
+			yaml, _, wrong := document(t, before, append([]*rulesfile.Node{one, bad("z", "q", entry("b", "", 9))}, wide(80)...))
+			s := service(t, yaml)
+			for _, asked := range []struct {
+				entries [][2]string
+				want    uint32
+			}{
+				{[][2]string{{"a", "q"}}, 80}, {[][2]string{{"a", "q"}, {"b", "x"}}, 81}, {[][2]string{{"a", "q"}, {"c", "x"}}, 83},
+				{[][2]string{{"a", "so"}}, 82}, {[][2]string{{"z", "q"}, {"b", "x"}}, 9}, {[][2]string{{"z", "q"}}, 0},
+			} {
+				answer, err := s.Decide(t.Context(), request(asked.entries), false)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if got := answer.GetStatuses()[0].GetCurrentLimit().GetRequestsPerUnit(); got != asked.want {
+					t.Errorf("%s, %s: %v is held to %d, want %d: %v", name, shape, asked.entries, got, asked.want, wrong)
+				}
+			}
+		}
+	}
+}
+
 // TestStopped: a conversion ends with its context.
 func TestStopped(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
