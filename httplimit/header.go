@@ -92,8 +92,8 @@ func (d Dialect) policy(l *ratefields.Limit) []string {
 	return l.Unnamed
 }
 
-// set writes the fields of a decision, but none if no limit was asked. Price: two
-// allocations, for values that depend on the decision; with NoFields none.
+// set writes the fields of a decision. It writes none under NoFields, if no limit was asked, or if the
+// tightest limit is one in flight. Price: two allocations, for values that depend on the decision.
 func (e *encoder) set(h http.Header, d *stint.Decision, m mark) {
 	if l := e.tightest(d); l != nil {
 		own := *d

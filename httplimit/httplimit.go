@@ -408,6 +408,8 @@ func (o *Options) failed(w http.ResponseWriter, r *http.Request, err error) bool
 		f = refuseServer
 	case errors.Is(err, policy.ErrRequest) || errors.Is(err, stint.ErrCost):
 		f = refuseFault(err)
+	case errors.Is(err, policy.ErrNotReady):
+		f.detail = "there are no rules yet"
 	case errors.Is(err, stint.ErrFull):
 		f.setWait(stint.Wait(time.Second))
 	case o.FailOpen && guard.StoreFailed(r.Context(), err):

@@ -9,8 +9,8 @@ import (
 	"github.com/stint-dev/stint/meter"
 )
 
-// A singleStore is a [Single] as a store of one key, for the limiter that waits
-// and reserves.
+// A singleStore is a [Single] as a store of one key, so that a [stint.Limiter] can wait on it and
+// reserve from it.
 type singleStore struct{ *Single }
 
 var _ stint.Store = singleStore{}

@@ -238,8 +238,8 @@ type Replacement struct {
 	set       *overrideSet
 }
 
-// ReplaceOverrides returns an empty set of overrides. Nothing changes before
-// [Replacement.Commit].
+// ReplaceOverrides returns an empty set of overrides, which [Replacement.Commit] puts in the place of
+// all overrides.
 func (p *Policy) ReplaceOverrides() *Replacement {
 	return &Replacement{p.customers, newOverrideSet()}
 }

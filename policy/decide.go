@@ -380,8 +380,8 @@ func (r *Result) requests(e *RuleResult) int64 {
 
 // shadows decides for each rule in shadow by itself. A request that the other rules have
 // denied will not happen, and so it is charged here only under plans whose limits all count
-// what is denied. A store that has failed the request is not asked again: the caller's time
-// is limited.
+// what is denied. Once the store has failed this request, it is not asked again: the
+// caller's time is limited.
 func (p *Policy) shadows(ctx context.Context, a *operation, r *Result) {
 	for i := range r.matches {
 		h := &r.matches[i]

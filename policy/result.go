@@ -179,7 +179,7 @@ type RuleLimit struct {
 	// Action is "" for a limit, else "unlimited", "block" or "missing": the
 	// key was missing and the rule says deny.
 	Action string
-	// Shadow reports whether the rule is in shadow, Quota whether by shadow: quota; see
+	// Shadow reports whether the rule is in shadow. Quota is true under shadow: quota; see
 	// [Answer.Matched].
 	Shadow, Quota bool
 

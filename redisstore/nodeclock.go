@@ -18,8 +18,8 @@ type nodeClock struct {
 	ahead  atomic.Int64 // how far this clock is ahead of the monotonic one
 }
 
-// drift is how far the two clocks may diverge until the system is asked. NTP, at its
-// fastest, makes them diverge so far in two seconds.
+// drift is how far the time of day may leave the monotonic clock before the system is asked. NTP, at
+// its fastest, takes two seconds for that.
 const drift = int64(time.Millisecond)
 
 func newNodeClock() *nodeClock {

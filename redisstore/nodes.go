@@ -226,7 +226,7 @@ func (n *node) observe(h health, err error) {
 }
 
 // A Topology is a driver that knows which node of a cluster serves which slots. With any
-// other driver, the store takes each 256 slots for a node.
+// other driver, the store treats each run of 256 slots as one node.
 type Topology interface {
 	// Slots asks the cluster.
 	Slots(ctx context.Context) ([]SlotRange, error)

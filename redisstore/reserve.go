@@ -65,8 +65,8 @@ func (s *Store) reserveParts(ctx context.Context, parts []part, r reserving) (st
 	return a.join(parts, true), id, nil
 }
 
-// ofLayers sets what the layers of a reservation say of their parts: how long they excuse
-// denials, and what they raise.
+// ofLayers copies to each part what its layer says: how long the reservation excuses denials, and the
+// key of the record that it raises.
 func (s *Store) ofLayers(parts []part, layers []stint.Layer) (err error) {
 	i := 0
 	for _, layer := range layers {

@@ -71,8 +71,8 @@ func limitsAreApart(e *env) {
 	}
 }
 
-// A flood of keys that come and go frees no key that still counts, and one that
-// is as if never seen answers so whether it was forgotten or not.
+// A flood of keys that come and go makes a store forget no key that still counts. A key that is as if
+// never seen answers alike, whether its state was forgotten or kept.
 func forgettingIsLossless(e *env) {
 	flood := e.part(500)
 	var all []limit

@@ -177,8 +177,7 @@ func (c *explainCmd) request() (*described, error) {
 	return d, nil
 }
 
-// address finds the client's address as a server behind proxies does, and returns an
-// explanation.
+// address finds the client's address as a server behind proxies does, and says in words how.
 func (c *explainCmd) address(d *described, s rules.Settings) (string, error) {
 	if c.Peer == "" {
 		if len(c.TrustedProxy) > 0 {

@@ -152,8 +152,8 @@ const (
 	maxWatches = 1000
 )
 
-// boundCalls returns a function that counts a call of Envoy's service, or returns the bound that
-// it would exceed.
+// boundCalls returns a function that counts a call of Envoy's service, or says which bound refuses the
+// call.
 func boundCalls(trusted []netip.Prefix) func(peer string, watch bool) (leave func(), why string) {
 	calls := server.NewRequests(maxCalls, maxCalls/4, trusted)
 	watches := server.NewRequests(maxWatches, maxWatches/4, trusted)

@@ -138,6 +138,32 @@ func TestInterfacesAgree(t *testing.T) {
 	s.stop(fmt.Sprintf("allowed=%d denied=%d failed=0", listeners*allowed, listeners*denied))
 }
 
+// TestNoRulesYet asks programs whose database holds no rules yet: each interface blames that, not the store.
+func TestNoRulesYet(t *testing.T) {
+	url := "sqlite:" + t.TempDir() + "/stint.db"
+	must(t, "rules", "migrate", "--rules", url)
+	s := operated(t, "--rules", url, "--grpc", "127.0.0.1:0", "--resp", "127.0.0.1:0", "--trusted-proxy", "127.0.0.1")
+	p := startStint(t, "proxy", "--rules", url, "--listen", "127.0.0.1:0", "--upstream", "http://127.0.0.1:1")
+	envoy := grpcClient(t, s.at("interface=grpc"), insecure.NewCredentials())
+	client := redis.NewClient(&redis.Options{Addr: s.at("interface=resp")})
+	defer client.Close()
+	q := question{map[string]string{"user": "ann"}, 1}
+	_, ofEnvoy := envoy.ShouldRateLimit(t.Context(), envoyRequest("rls", q))
+	_, ofRedis := stintCheck(t.Context(), client, q)
+	_, ofCheck := s.ask("/v1/check", `{"attributes":{"user":"ann"}}`, "")
+	_, ofAuth := s.call("GET", s.front+"/auth", "", map[string]string{"X-Forwarded-For": "192.0.2.7", "X-Forwarded-Method": "GET", "X-Forwarded-Host": "a", "X-Forwarded-Uri": "/"})
+	_, ofProxy := p.call("GET", p.front+"/", "", nil)
+	_, ready := s.call("GET", s.admin+"/readyz", "", nil)
+	for name, said := range map[string]string{"grpc": fmt.Sprint(ofEnvoy), "resp": fmt.Sprint(ofRedis), "check": ofCheck, "auth": ofAuth, "proxy": ofProxy, "readyz": ready} {
+		if strings.Count(said, "there are no rules yet") != 1 || strings.Count(said, url) > 1 {
+			t.Errorf("%s: %s", name, said)
+		}
+	}
+	if log := s.log() + p.log(); strings.Contains(log, "store failed") || strings.Count(log, "request refused: there are no rules yet") != 2 {
+		t.Errorf("%s", log)
+	}
+}
+
 func library(t *testing.T) func(question) (said, error) {
 	file, err := rules.Decode("stint.yaml", []byte(interfaceRules))
 	if err != nil {

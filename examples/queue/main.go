@@ -1,5 +1,5 @@
 // Command queue calls an API that allows five calls a second, at that pace. Calls that find no room
-// in the queue are refused at once, and all others are in time.
+// in the queue are refused at once, and all others start within the limit.
 package main
 
 import (

@@ -2,8 +2,8 @@ package request
 
 import "strings"
 
-// Claimed reports whether servers may read a header as the client's address, as how the client has
-// connected, or as the host or path that it asked for: the X-Forwarded family and similar headers
+// Claimed reports whether servers may read a header as the client's address, as the scheme or
+// port that it has connected by, or as the host or path that it asked for: the X-Forwarded family and similar headers
 // of proxies and frameworks. The name must be in the form of [net/http.Header]. Stint proxy
 // believes these headers only from trusted proxies, and removes them from other requests before
 // rules see them.

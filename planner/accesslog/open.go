@@ -275,7 +275,7 @@ func (f *File) next(buf []byte) ([]byte, error) {
 }
 
 // Times returns the times of the first and the last readable line of the sample that Detect looks
-// at, or 0 if none is readable. The parser reads that many attributes.
+// at, or 0 if none is readable. The parser must have been made for that number of attributes.
 func (f *File) Times(p Parser, attributes int) (first, last int64) {
 	r := Record{Values: make([][]byte, attributes)}
 	for text := bytes.TrimPrefix(f.head, []byte("\ufeff")); len(text) > 0; {

@@ -165,7 +165,7 @@ func TestKinds(t *testing.T) {
 	rows := regexp.MustCompile(`(?m)^\| \[([a-z_]+)\]\(#[^)]*\) \| (.*) \| (.*) \| (.*) \|$`).FindAllStringSubmatch(pages.Read(t, "docs/LIMITS.md"), -1)
 	kinds := lab.Kinds()
 	if len(rows) != len(kinds) || len(kinds) != len(meter.Algorithms()) {
-		t.Fatalf("the lab has %d kinds; docs/LIMITS.md has %d", len(kinds), len(rows))
+		t.Fatalf("the lab has %d kinds, docs/LIMITS.md %d, package meter %d", len(kinds), len(rows), len(meter.Algorithms()))
 	}
 	for i, k := range kinds {
 		if a, _ := meter.ParseAlgorithm(k.Name); a != meter.Algorithm(i) || k.Queues != a.Queues() {

@@ -49,7 +49,7 @@ type Row struct {
 	// ByClient has the totals of each client; it is left out where there is one client.
 	ByClient []trial.Tally `json:"by_client,omitempty"`
 	Columns  Columns       `json:"columns"`
-	// Each has the verdict on each request.
+	// Each has the verdict on each request; it is nil unless the request asks for it.
 	Each *Each `json:"each,omitempty"`
 
 	limit stint.Limit

@@ -92,8 +92,8 @@ func Compare(candidates [][]stint.Limit, arrivals []simulate.Request, end int64,
 	return c, nil
 }
 
-// columns counts what happened up to end by columns. They begin at the epoch, or with the first
-// arrival where half of them would otherwise be empty.
+// columns counts what happened up to end by columns. They begin at the epoch, or with the
+// column of the first arrival where half of them would otherwise be empty.
 func (c *Comparison) columns(arrivals []simulate.Request, end int64) {
 	start := int64(0)
 	if first := arrivals[0].At; first > end/2 {

@@ -21,10 +21,11 @@ const (
 	storeError               // the store failed, and the rules do not say what to do then
 	overload                 // the request was refused at once, since there were too many
 	notGiven                 // a rule reads an attribute that the interface cannot give
+	noRules                  // there are no rules yet
 	reasons    = iota
 )
 
-var reasonNames = [reasons]string{"request", "canceled", "store", "overload", "attribute"}
+var reasonNames = [reasons]string{"request", "canceled", "store", "overload", "attribute", "rules"}
 
 // verdicts are the verdicts that a rule can return.
 var verdicts = [...]policy.Verdict{policy.VerdictAllowed, policy.VerdictDenied, policy.VerdictBlocked, policy.VerdictShadowDenied}
@@ -142,6 +143,8 @@ func (o *Observer) Failed(name string, err error) {
 		o.log.cannot(name, endUnknown, err)
 	case why == notGiven:
 		o.log.cannot(name, attributeUnknown, err)
+	case why == noRules:
+		o.log.cannot(name, notReady, err)
 	case why == badRequest:
 		o.log.requestRefused(name, err)
 	case why == storeError:
@@ -157,6 +160,9 @@ func (o *Observer) Overloaded(name string) { o.entrypoint(name).failed[overload]
 func reasonOf(err error) reason {
 	if _, lacks := errors.AsType[*policy.NotGivenError](err); lacks {
 		return notGiven
+	}
+	if errors.Is(err, policy.ErrNotReady) {
+		return noRules
 	}
 	for _, theirs := range []error{policy.ErrRequest, stint.ErrCost, stint.ErrLayers, stint.ErrReservation, stint.ErrInFlight} {
 		if errors.Is(err, theirs) {

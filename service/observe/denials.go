@@ -225,7 +225,7 @@ func (d *denials) sumUp(now time.Time) {
 	}
 	d.failures.sumUp(func(cause string, times uint64) {
 		what := "store failed again"
-		if cause == endUnknown || cause == attributeUnknown {
+		if cause == endUnknown || cause == attributeUnknown || cause == notReady {
 			what = "requests refused again"
 		} else if d.lastFailed.Load() != 0 {
 			d.lost.Store(true)

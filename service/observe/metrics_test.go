@@ -117,7 +117,7 @@ func TestDecisions(t *testing.T) {
 	)
 	check(t, text, "stint_decision_duration_seconds_count", `{interface="http"} 10`)
 	check(t, text, "stint_undecided_total",
-		`{interface="http",reason="attribute"} 0`, `{interface="http",reason="canceled"} 0`, `{interface="http",reason="overload"} 0`, `{interface="http",reason="request"} 1`, `{interface="http",reason="store"} 0`)
+		`{interface="http",reason="attribute"} 0`, `{interface="http",reason="canceled"} 0`, `{interface="http",reason="overload"} 0`, `{interface="http",reason="request"} 1`, `{interface="http",reason="rules"} 0`, `{interface="http",reason="store"} 0`)
 	check(t, text, "stint_store_errors_total", `{interface="http"} 0`)
 	check(t, text, "stint_keys") // no store is watched
 	for _, secret := range []string{"192.0.2.7", "sesame", "a%2fb"} {
@@ -282,14 +282,14 @@ func TestFailed(t *testing.T) {
 	o := observe.New(observe.Options{})
 	for _, err := range []error{
 		errBroken, context.Canceled, fmt.Errorf("store: %w", context.DeadlineExceeded),
-		stint.ErrCost, stint.ErrReservation, &policy.RequestError{Attribute: "path", Reason: "is odd"}, &policy.NotGivenError{Rule: "a", Attribute: "jwt.sub"},
+		stint.ErrCost, stint.ErrReservation, &policy.RequestError{Attribute: "path", Reason: "is odd"}, &policy.NotGivenError{Rule: "a", Attribute: "jwt.sub"}, policy.ErrNotReady,
 	} {
 		o.Failed("grpc", err)
 	}
 	o.Overloaded("grpc")
 	text := scrape(t, o)
 	check(t, text, "stint_undecided_total",
-		`{interface="grpc",reason="attribute"} 1`, `{interface="grpc",reason="canceled"} 2`, `{interface="grpc",reason="overload"} 1`, `{interface="grpc",reason="request"} 3`, `{interface="grpc",reason="store"} 1`)
+		`{interface="grpc",reason="attribute"} 1`, `{interface="grpc",reason="canceled"} 2`, `{interface="grpc",reason="overload"} 1`, `{interface="grpc",reason="request"} 3`, `{interface="grpc",reason="rules"} 1`, `{interface="grpc",reason="store"} 1`)
 	check(t, text, "stint_store_errors_total", `{interface="grpc"} 1`)
 }
 

@@ -74,6 +74,7 @@ func (d *denials) requestRefused(entrypoint string, err error) {
 const (
 	endUnknown       = "request refused: this interface does not learn when it ends"
 	attributeUnknown = "request refused: this interface does not learn what a rule looks at"
+	notReady         = "request refused: there are no rules yet"
 )
 
 const noAnswer = "no answer"

@@ -192,8 +192,8 @@ func (h *Handler) hold(p *policy.Policy, r *http.Request) (*http.Request, error)
 const watchEvery = 250 * time.Millisecond
 
 // watch returns the request with a context that ends when its client hangs up while it waits. A client
-// hangs up by closing its own side of the connection, as net/http has it elsewhere. That is not seen
-// behind more of a body than the socket has room for.
+// hangs up by closing its own side of the connection, as net/http has it elsewhere. A hang-up is not
+// noticed while more of the body is unread than the socket has room for.
 func (v *visit) watch(r *http.Request) *http.Request {
 	c, ok := r.Context().Value(clientConnKey{}).(*clientConn)
 	if !ok || c.hungUp == nil {

@@ -19,11 +19,11 @@
 // may look at any part of them; they stay in the memory of this process. Long ones are
 // cut, with a hash of the whole behind. Memory and number of requests are bounded
 // whatever clients send, see [RecorderOptions]: the oldest make room. A recording does
-// not change once it is had.
+// not change once it is returned.
 //
 // # Price
 //
-// A few hundred nanoseconds a request, one lock of a stripe, and no allocation
-// but of a segment for each few thousand requests. A Recorder may be used from
-// many goroutines at once, and has none.
+// A few hundred nanoseconds a request, one lock of a stripe, and one allocation, of a
+// segment, for a few thousand requests. A Recorder may be used from many goroutines at
+// once, and starts none.
 package rehearse

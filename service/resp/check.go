@@ -296,6 +296,8 @@ func (c *conn) failed(err error) {
 		c.out.fail("NORESERVATION", "no such reservation: unknown, expired or forgotten")
 	case errors.Is(err, stint.ErrFull):
 		c.out.fail("BUSY", "no room for another reservation")
+	case errors.Is(err, policy.ErrNotReady):
+		c.out.fail("UNAVAILABLE", "there are no rules yet")
 	default:
 		c.out.fail("UNAVAILABLE", "the store could not decide")
 	}

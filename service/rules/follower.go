@@ -115,7 +115,7 @@ func Follow(ctx context.Context, f Following) (*Follower, *File, error) {
 	}
 	switch {
 	case errors.Is(err, rulesource.ErrEmpty) && !there:
-		w.problem = fmt.Sprintf("%s: %v", f.Name, err)
+		w.problem = err.Error()
 		f.Log.Warn("rules: the source holds none: requests are refused until it does", "source", f.Name)
 		return w, &File{Rules: policy.NotReady()}, nil
 	case err != nil && !there:
