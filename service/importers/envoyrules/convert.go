@@ -135,11 +135,25 @@ func (c *converter) walk(ctx context.Context, domain *Domain, level []*descripto
 // joins notes the descriptors of a level that are found for other of its keys, too: that service looks for key_value, so
 // that user=* takes user_id, too, which has no such value.
 func (c *converter) joins(level []*descriptor, keys []string) {
+	var loose []string // keys of other values than the key itself, which gateways write for conditions
 	for _, d := range level {
+		if d.value != d.key {
+			loose = append(loose, d.key)
+		}
+	}
+	slices.Sort(loose)
+	loose = slices.Compact(loose)
+	for _, d := range level {
+		keys := keys
+		if d.value == d.key {
+			keys = loose
+		}
 		first, _, star := strings.Cut(d.key+"_"+d.value, "*")
-		other, i := "", sort.SearchStrings(keys, first)
-		if star && i < len(keys) && strings.HasPrefix(keys[i], first) {
-			other = keys[i]
+		other := ""
+		for i := sort.SearchStrings(keys, first); star && other == "" && i < len(keys) && strings.HasPrefix(keys[i], first); i++ {
+			if keys[i] != d.key { // which is found if it has a star itself
+				other = keys[i]
+			}
 		}
 		for j := len(d.key) + 1; j < len(first); j++ {
 			if _, is := slices.BinarySearch(keys, first[:j]); is && first[j] == '_' {

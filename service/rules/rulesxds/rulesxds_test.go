@@ -218,22 +218,29 @@ func TestQuotas(t *testing.T) {
 		}
 		return d
 	}
-	const tier, rest = "rule-0-x-tier|gold-match-0", "rule-1-match--1"
+	const tier, rest = "rule-0-x-tier|pre.*-match-0", "rule-1-match--1" // of an expression: stars in keys
+	const beside = "rule-0-x-tier|pre.*um-match-1"
 	p := newPlane()
 	p.put(t, "1", &ratelimit.RateLimitConfig{Name: "ai-gateway-quota", Domain: "ai-gateway-quota", Descriptors: []*ratelimit.RateLimitDescriptor{
 		quota("backend_name", "shop/fast", 0, 0,
 			quota("model_name_override", "small-1", 11, ratelimit.RateLimitUnit_SECOND),
 			quota("model_name_override", "large-1", 0, 0,
 				quota(tier, tier, 0, 0, quota("rule-0-x-user-match-1", "", 12, ratelimit.RateLimitUnit_MINUTE)),
+				quota(beside, beside, 15, ratelimit.RateLimitUnit_DAY),
 				quota(rest, rest, 13, ratelimit.RateLimitUnit_HOUR)),
 			quota("model_name_override", "", 14, ratelimit.RateLimitUnit_DAY)),
 	}})
 	at, _ := p.serve(t, "127.0.0.1:0")
 	document := string(until(t, open(t, at, ""), "shop/fast").Document)
-	for _, text := range []string{"11/1s", "12/1m", "13/1h", "14/1d", tier, rest, "rule-0-x-user-match-1", "shadow: quota"} {
+	for _, text := range []string{"11/1s", "12/1m", "13/1h", "14/1d", "15/1d", strings.ReplaceAll(tier, "*", `\\*`), rest, "rule-0-x-user-match-1", "shadow: quota"} {
 		if !strings.Contains(document, text) {
 			t.Errorf("without %s", text)
 		}
+	}
+	select {
+	case reason := <-p.refused:
+		t.Error(reason)
+	case <-p.acked:
 	}
 	if t.Failed() {
 		t.Log(document)
