@@ -111,6 +111,7 @@ func (c *converter) http(d *Directive) error {
 			c.unknown(s.at.Block)
 		}
 	}
+	c.itself(d.Block, servers)
 	c.realIPs(c.realIP(d.Block, realIP{header: "X-Real-IP"}), servers)
 	for _, s := range servers {
 		c.places(s)

@@ -1,0 +1,52 @@
+package nginxrules_test
+
+import (
+	"strings"
+	"testing"
+)
+
+// TestItself: what is handed on to a server of the same configuration that has limits is NOT KEPT, and what goes to
+// other ports, sockets or machines is.
+func TestItself(t *testing.T) {
+	const conf = `http { limit_req_zone $binary_remote_addr zone=one:1m rate=1r/m; HTTP
+		server { listen 80; server_name a.example; location / { PASS; } }
+		server { listen 127.0.0.1:8081; listen unix:/run/in.sock; listen 10.0.0.1:8090-8099; server_name in.example *.in.example; location / { proxy_pass http://app:3000; } location /inner/ { limit_req zone=one; } }
+		server { listen 8082; location / { proxy_pass http://app:3000; } } }`
+	for text, lost := range map[string]bool{
+		"proxy_pass http://127.0.0.1:8081/inner/":      true,
+		"proxy_pass http://127.0.0.1:8081$request_uri": true,
+		"proxy_pass http://localhost:8081":             true,
+		"proxy_pass http://[::1]:8081/":                true,
+		"proxy_pass http://10.0.0.1:8095":              true,
+		"proxy_pass http://unix:/run/in.sock:/inner/":  true,
+		"grpc_pass 127.0.0.1:8081":                     true,
+		"uwsgi_pass unix:/run/in.sock":                 true,
+		"proxy_pass http://x.in.example:8081":          true,
+		"proxy_pass http://u/inner$request_uri; HTTP upstream u { server 127.0.0.1:8081 weight=2; }": true,
+		"proxy_pass http://U; HTTP upstream u { server app:81; server unix:/run/in.sock; }":          true,
+		"proxy_pass http://$a:8081":                                                                                       true,
+		"set $a 127.0.0.1:8081; proxy_pass http://$a":                                                                     true,
+		"set $p 8081; proxy_pass http://127.0.0.1:$p":                                                                     true,
+		"proxy_pass http://$a; HTTP map $host $a { default u; } upstream u { server 127.0.0.1:8081; }":                    true,
+		"proxy_pass $a; HTTP map $host $a { default http://localhost:8081/inner/; }":                                      true,
+		"if ($http_x) { proxy_pass http://127.0.0.1:8081; }":                                                              true,
+		"proxy_pass http://127.0.0.1:$server_port; HTTP server { listen 80; server_name b.example; limit_req zone=one; }": true,
+		"proxy_pass http://127.0.0.1$request_uri; HTTP server { server_name b.example; limit_req zone=one; }":             true,
+		"proxy_pass https://127.0.0.1; HTTP server { listen 443 ssl; server_name b.example; limit_req zone=one; }":        true,
+		"proxy_pass http://127.0.0.1:8082":                                                                                false,
+		"proxy_pass http://127.0.0.1:3000":                                                                                false,
+		"proxy_pass http://app:8081":                                                                                      false,
+		"proxy_pass http://10.0.0.2:8081":                                                                                 false,
+		"proxy_pass http://$host":                                                                                         false,
+		"proxy_pass http://u; HTTP upstream u { server app1; server app2 backup; keepalive 8; }":                          false,
+		"set $a app:3000; proxy_pass http://$a; HTTP map $http_upgrade $b { default upgrade; '' close; }":                 false,
+		"fastcgi_pass unix:/run/php.sock":                                                                                 false,
+		"grpc_pass grpc://app:50051":                                                                                      false,
+	} {
+		pass, more, _ := strings.Cut(text, "; HTTP ")
+		_, notes := converted(t, map[string]string{"nginx.conf": strings.NewReplacer("PASS", pass, "HTTP", more, "};", "}").Replace(conf)})
+		if said := strings.Contains(strings.Join(notes, "\n"), "lost: "); said != lost {
+			t.Errorf("%s: lost %v, want %v: %q", text, said, lost, notes)
+		}
+	}
+}
