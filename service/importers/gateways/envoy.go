@@ -23,7 +23,7 @@ type envoyLocal struct {
 	ports   map[string]bool   // names of the route configurations of managers that leave the port in Host
 	named   map[string]bool   // names of the route configurations in the files
 	whole   map[string]bool   // entries with a virtual host for what no other takes
-	writers []node            // filters that may write headers
+	writers []writer          // filters that may write headers before the limit, or change the route
 	inner   map[string]bool   // attributes of headers that Envoy removes unless its own servers sent them
 }
 
@@ -51,6 +51,9 @@ type base struct {
 func EnvoyLocal(docs []Document) ([]byte, importers.Notes, error) {
 	e := &envoyLocal{converter: newConverter(docs), uses: map[*rulesfile.Node]*envoyFilter{}, bases: map[string][]base{}, ports: map[string]bool{}, named: map[string]bool{}, whole: map[string]bool{}, inner: map[string]bool{"header.x-envoy-downstream-service-cluster": true, "header.x-envoy-downstream-service-node": true}}
 	var managers, alone []node
+	for _, d := range docs {
+		each(d.root, e.before)
+	}
 	for _, d := range docs {
 		e.unread(d.root)
 		each(d.root, e.others)
@@ -134,6 +137,7 @@ func (e *envoyLocal) patch(n node) bool {
 	}
 	e.places = append(e.places, one)
 	e.use(config, r.anyCase("route", "rate_limits").list(), len(e.places)-1)
+	e.moved(e.movers(r))
 	return true
 }
 
@@ -204,9 +208,6 @@ func (e *envoyLocal) others(n node) bool {
 	kind, config := n.get("@type").text(), n
 	if of := n.anyCase("type_url"); of.there() {
 		kind, config = of.text(), n.get("value")
-	}
-	if filter := ofFilter.FindStringSubmatch(kind); filter != nil && !importers.OneOf(filter[1], envoySilent) {
-		e.writers = append(e.writers, n)
 	}
 	for end, why := range notLocal {
 		if strings.HasSuffix(kind, end) {
@@ -321,6 +322,7 @@ func (e *envoyLocal) manager(m node) {
 			}
 		}
 	}
+	first, movers := len(e.places), e.movers(routes)
 	for _, d := range e.domains(m, routes) {
 		lacks := cmp.Or(e.knows(d.host, hostFields), lacks)
 		when := everywhere
@@ -345,6 +347,9 @@ func (e *envoyLocal) manager(m node) {
 		}
 		e.places = append(e.places, place{when: when, at: d.host, entries: d.entries, answered: true, lacks: lacks}) // no route takes them: Envoy answers 404
 		e.useAll(bases)
+	}
+	if !e.alike(first, e.whole[e.entry(m)], bases) {
+		e.moved(movers)
 	}
 }
 

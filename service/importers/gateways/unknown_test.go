@@ -44,6 +44,18 @@ func TestUnknown(t *testing.T) {
 		}
 		return fmt.Sprintf(one, "f", note, host, path, backend) + fmt.Sprintf(one, "l", "nginx.ingress.kubernetes.io/limit-rpm: '1', nginx.ingress.kubernetes.io/limit-burst-multiplier: '0'", limited, "/", "service: {name: s}")
 	}
+	// chain is a manager with filters before and behind the limit, and routes.
+	chain := func(before, behind, routes string) string {
+		limit := strings.Replace(one[len("{x: "):len(one)-1], "token_bucket: {max_tokens: 1, fill_interval: 3600s}", "token_bucket: {max_tokens: 50, fill_interval: 3600s}", 1)
+		return "use_remote_address: true\nhttp_filters: [" + before + "{name: x, typed_config: " + limit + "}" + behind + ", {name: envoy.filters.http.router}]\nroute_config: {virtual_hosts: [{domains: ['*'], routes: [" + routes + "]}]}\n"
+	}
+	filter := func(name, config string) string {
+		return "{name: f, typed_config: {'@type': type.googleapis.com/envoy.extensions.filters.http." + name + ".v3.X" + config + "}}"
+	}
+	byPath := "{match: {path_separated_prefix: /a}, typed_per_filter_config: " + one + "}, {match: {prefix: /}, route: {}}"
+	byName := "{match: {prefix: /, headers: [{name: x-plan, present_match: true}]}, typed_per_filter_config: " + one + "}, {match: {prefix: /}, route: {}}"
+	const all = "{match: {prefix: /a}, route: {}}, {match: {prefix: /}, route: {}}"
+	const clears, moved = ", p: {clear_route_cache: true}", "this may change which route a request has: NOT KEPT"
 	writes := func(filter string) string {
 		return "---\nname: x\ntyped_config: {'@type': type.googleapis.com/envoy.extensions.filters.http." + filter + ".v3.X}\n"
 	}
@@ -100,6 +112,21 @@ func TestUnknown(t *testing.T) {
 		"envoy: written":                     {"envoy", descriptor(fmt.Sprintf(byHeader, "", ""), "", "") + writes("header_mutation"), "", "/", "a count by x-inner is NOT KEPT: there, what stands at envoy.yaml:4 may write it"},
 		"envoy: not written":                 {"envoy", descriptor(fmt.Sprintf(byHeader, "", ""), "", "") + writes("cors"), "", "/", ""},
 		"envoy: Envoy's own":                 {"envoy", strings.ReplaceAll(descriptor(fmt.Sprintf(byHeader, "", ""), "", ""), "x-inner", "x-request-id"), "/", "", "no rate_limits in the file make it"},
+		"envoy: moved":                       {"envoy", chain(filter("grpc_json_transcoder", "")+",", "", byPath), "/a", "/b", "envoy.yaml:2: " + moved},
+		"envoy: moved by code":               {"envoy", chain(filter("lua", "")+",", "", byPath), "/a", "/b", moved},
+		"envoy: moved by a custom one":       {"envoy", chain("{name: mine, typed_config: {'@type': a.b.C}},", "", byPath), "/a", "/b", moved},
+		"envoy: moved by claims":             {"envoy", chain(filter("jwt_authn", clears)+",", "", byName), "", "/a", moved},
+		"envoy: claims, by path":             {"envoy", chain(filter("jwt_authn", clears)+",", "", byPath), "/a", "/b", ""},
+		"envoy: claims, not cleared":         {"envoy", chain(filter("jwt_authn", "")+",", "", byName), "", "/a", ""},
+		"envoy: moved by authorization":      {"envoy", chain(filter("ext_authz", ", clear_route_cache: true")+",", "", byPath), "/a", "/b", moved},
+		"envoy: authorization":               {"envoy", chain(filter("ext_authz", "")+","+filter("cors", "")+",", "", byPath), "/a", "/b", ""},
+		"envoy: moved behind the limit":      {"envoy", chain("", ","+filter("lua", ""), byPath), "/a", "/b", ""},
+		"envoy: from a response":             {"envoy", chain("", ","+filter("custom_response", ""), byPath), "/a", "/b", moved},
+		"envoy: moved among alike":           {"envoy", chain(filter("lua", "")+",", "", all), "", "/a /b", ""},
+		"envoy: moved, another host":         {"envoy", strings.Replace(chain(filter("lua", "")+",", "", "{match: {prefix: /}, typed_per_filter_config: "+one+"}"), "'*'", "a.example", 1), "", "", moved},
+		"envoy: a redirect it follows":       {"envoy", chain("", "", strings.Replace(byPath, "route: {}", "route: {internal_redirect_policy: {}}", 1)), "/a", "/b", moved},
+		"envoy: written behind":              {"envoy", strings.Replace(chain("", ","+filter("lua", ""), "{match: {prefix: /}, route: {rate_limits: ["+fmt.Sprintf(byHeader, "", "")+"]}}"), "stat_prefix: x", "stat_prefix: x, descriptors: [{entries: [{key: header_match, value: v}], token_bucket: {max_tokens: 50, fill_interval: 3600s}}]", 1), "", "/", ""},
+		"envoy: a path that is written":      {"envoy", strings.Replace(chain(filter("lua", "")+",", "", "{match: {prefix: /}, route: {rate_limits: [{actions: [{request_headers: {header_name: ':path', descriptor_key: p}}]}]}}"), "stat_prefix: x", "stat_prefix: x, descriptors: [{entries: [{key: p}], token_bucket: {max_tokens: 50, fill_interval: 3600s}}]", 1), "", "/", "a count by path is NOT KEPT"},
 		"envoy: of a listener": {"envoy", routes("path: /x", "\nlistener_filters: [{typed_config: {'@type': type.googleapis.com/envoy.extensions.filters.listener.local_ratelimit.v3.LocalRateLimit}}]"),
 			"/", "", "a limit of connections is NOT KEPT"},
 
