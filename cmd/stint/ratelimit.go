@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net"
@@ -26,16 +27,12 @@ type ratelimitCmd struct {
 	TLSCert    string `name:"grpc-tls-cert" env:"GRPC_SERVER_TLS_CERT" help:"The certificate."`
 	TLSKey     string `name:"grpc-tls-key" env:"GRPC_SERVER_TLS_KEY" help:"Its key."`
 	ClientCA   string `name:"grpc-client-ca" env:"GRPC_CLIENT_TLS_CACERT,GRPC_SERVER_TLS_CA_CERT" help:"The CAs of clients."`
-	ClientSAN  string `name:"grpc-client-san" env:"GRPC_CLIENT_TLS_SAN" help:"A name in certificates of clients."`
 
 	LogFormat      string `name:"log-format" env:"LOG_FORMAT" default:"text" help:"text or json."`
-	Statsd         bool   `name:"statsd" type:"gobool" env:"USE_STATSD" help:"Left out."`
 	Prometheus     bool   `name:"prometheus" type:"gobool" env:"USE_PROMETHEUS" help:"Serve metrics."`
 	PrometheusAddr string `name:"prometheus-addr" env:"PROMETHEUS_ADDR" default:":9090" help:"Where."`
 	Tracing        bool   `name:"tracing" type:"gobool" env:"TRACING_ENABLED" help:"Send spans."`
 	TracingURL     string `name:"tracing-url" env:"OTEL_EXPORTER_OTLP_ENDPOINT" help:"Where."`
-	Shadow         bool   `name:"shadow" type:"gobool" env:"SHADOW_MODE,GLOBAL_SHADOW_MODE" help:"Refused."`
-	Quota          bool   `name:"quota" type:"gobool" env:"QUOTA_MODE" help:"Refused."`
 	Fields         bool   `name:"fields" type:"gobool" env:"LIMIT_RESPONSE_HEADERS_ENABLED" help:"Send RateLimit fields."`
 
 	Config configEnv `embed:"" prefix:"config-"`
@@ -46,6 +43,7 @@ type ratelimitCmd struct {
 type configEnv struct {
 	Type       string `name:"type" env:"CONFIG_TYPE" default:"FILE" help:"GRPC_XDS_SOTW."`
 	StartEmpty bool   `name:"start-empty" type:"gobool" env:"FORCE_START_WITHOUT_INITIAL_CONFIG" help:"Do not wait for the first configuration."`
+	Merge      bool   `name:"merge" type:"gobool" env:"MERGE_DOMAIN_CONFIG" help:"Take resources of one domain together."`
 	Node       string `name:"node" env:"CONFIG_GRPC_XDS_NODE_ID" default:"default" help:"The node of xDS."`
 	Metadata   string `name:"metadata" env:"CONFIG_GRPC_XDS_NODE_METADATA" help:"KEY=VALUE of the node, separated by commas."`
 	Server     string `name:"server" env:"CONFIG_GRPC_XDS_SERVER_URL" default:"localhost:18000" help:"The control plane."`
@@ -70,7 +68,54 @@ type redisEnv struct {
 	CACert       string `name:"cacert" env:"REDIS_TLS_CACERT" help:"Its CAs."`
 	AnyName      bool   `name:"any-name" type:"gobool" env:"REDIS_TLS_SKIP_HOSTNAME_VERIFICATION" help:"Refused."`
 	Prefix       string `name:"prefix" env:"CACHE_KEY_PREFIX" help:"The prefix of keys."`
-	PerSecond    bool   `name:"per-second" type:"gobool" env:"REDIS_PERSECOND" help:"Left out."`
+}
+
+// An otherSetting is one that changes what envoyproxy/ratelimit answers, and that stint has not.
+type otherSetting struct{ name, usual, refused, leftOut string }
+
+// otherSettings are refused with a reason or left out with a warning, if they have other values than
+// the usual ones. What is not here and no field of a command changes no answer: settings of pools,
+// caches, retries, logs and statistics, and of files and memcached, which are refused.
+var otherSettings = []otherSetting{
+	{name: "SHADOW_MODE", usual: "false", refused: "rules have a field shadow each, and not all at once: take it out"},
+	{name: "GLOBAL_SHADOW_MODE", usual: "false", refused: "rules have a field shadow each, and not all at once: take it out"},
+	{name: "QUOTA_MODE", usual: "false", refused: "descriptors have a field quota_mode each, and not all at once: take it out"},
+	{name: "STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT", usual: "false", refused: "denied hits count under all limits of a request, and not only under those that deny: take it out"},
+	{name: "GRPC_CLIENT_TLS_SAN", refused: "names of clients are not checked: give GRPC_CLIENT_TLS_CACERT a CA of their own"},
+	{name: "CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS", leftOut: "the control plane is asked without them"},
+	{name: "REDIS_PERSECOND", usual: "false", leftOut: "all limits are in one Redis"},
+	{name: "REDIS_TIMEOUT", usual: "10s", leftOut: "STINT_STORE_TIMEOUT says how long a decision may take"},
+	{name: "RESPONSE_DYNAMIC_METADATA", usual: "false", leftOut: "answers have no dynamic_metadata"},
+	{name: "LIMIT_LIMIT_HEADER", usual: "RateLimit-Limit", leftOut: "the header has its usual name"},
+	{name: "LIMIT_REMAINING_HEADER", usual: "RateLimit-Remaining", leftOut: "the header has its usual name"},
+	{name: "LIMIT_RESET_HEADER", usual: "RateLimit-Reset", leftOut: "the header has its usual name"},
+	{name: "HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED", usual: "false", leftOut: "/healthcheck is healthy without a configuration, too: /readyz is not"},
+	{name: "REDIS_HEALTH_CHECK_ACTIVE_CONNECTION", usual: "false", leftOut: "/healthcheck is healthy without Redis, too"},
+	{name: "USE_STATSD", usual: "false", leftOut: "metrics are for Prometheus"},
+	{name: "USE_DOG_STATSD", usual: "false", leftOut: "metrics are for Prometheus"},
+	{name: "PROMETHEUS_PATH", usual: "/metrics", leftOut: "metrics are at /metrics"},
+}
+
+// given returns the other settings that are left out. The error says why one is refused.
+func given() (left []otherSetting, err error) {
+	for _, o := range otherSettings {
+		value := cmp.Or(os.Getenv(o.name), o.usual)
+		if o.usual == "false" {
+			on, err := strconv.ParseBool(value)
+			if err != nil {
+				return nil, fmt.Errorf("%s: %q: want true or false", o.name, value)
+			}
+			value = strconv.FormatBool(on)
+		}
+		switch {
+		case value == o.usual:
+		case o.refused != "":
+			return nil, fmt.Errorf("%s: %s", o.name, o.refused)
+		default:
+			left = append(left, o)
+		}
+	}
+	return left, nil
 }
 
 // A goBool reads a boolean as envoyproxy/ratelimit does, by [strconv.ParseBool].
@@ -102,6 +147,10 @@ ratelimit to this program does the same. docs/ENVOY.md has the details.`
 
 // Run serves until SIGTERM or SIGINT.
 func (c *ratelimitCmd) Run(e *env) error {
+	left, err := given()
+	if err != nil {
+		return err
+	}
 	args, err := c.serve()
 	if err != nil {
 		return err
@@ -112,10 +161,8 @@ func (c *ratelimitCmd) Run(e *env) error {
 	}
 	serve := line.Selected().Target.Addr().Interface().(*serveCmd)
 	serve.anyone = true // as in envoyproxy/ratelimit
-	for what, left := range map[string]bool{"USE_STATSD": c.Statsd, "REDIS_PERSECOND": c.Redis.PerSecond} {
-		if left {
-			serve.logger(e).Warn("left out: stint has metrics for Prometheus, and keeps all limits in one Redis", "setting", what)
-		}
+	for _, o := range left {
+		serve.logger(e).Warn("left out: "+o.leftOut, "setting", o.name)
 	}
 	return serve.Run(e)
 }
@@ -130,14 +177,7 @@ func (c *ratelimitCmd) serve() ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	switch {
-	case c.Shadow:
-		return nil, errors.New("SHADOW_MODE: rules have a field shadow each, and not all at once: take it out")
-	case c.Quota:
-		return nil, errors.New("QUOTA_MODE: descriptors have a field quota_mode each, and not all at once: take it out")
-	case c.ClientSAN != "":
-		return nil, errors.New("GRPC_CLIENT_TLS_SAN: names of clients are not checked: give GRPC_CLIENT_TLS_CACERT a CA of their own")
-	case c.TLS && (c.TLSCert == "" || c.TLSKey == ""):
+	if c.TLS && (c.TLSCert == "" || c.TLSKey == "") {
 		return nil, errors.New("GRPC_SERVER_USE_TLS: goes with GRPC_SERVER_TLS_CERT and GRPC_SERVER_TLS_KEY")
 	}
 	format := "text" // as in envoyproxy/ratelimit, for any other value
@@ -201,8 +241,10 @@ func (c *configEnv) url() (string, error) {
 		u.Scheme = "xds"
 		q.Set("insecure", "true") // as in envoyproxy/ratelimit
 	}
-	if c.StartEmpty {
-		q.Set("start_empty", "true")
+	for name, on := range map[string]bool{"start_empty": c.StartEmpty, "merge_domains": c.Merge} {
+		if on {
+			q.Set(name, "true")
+		}
 	}
 	u.RawQuery = q.Encode()
 	return u.String(), nil

@@ -85,7 +85,7 @@ func (g *gateway) serve() (stop func()) {
 	return server.Stop
 }
 
-// put configures one limit a day for each client of a domain.
+// put configures one limit for each client of a domain, in one of two resources.
 func (g *gateway) put(version, domain string, count uint32, unit ratelimit.RateLimitUnit) {
 	g.t.Helper()
 	snapshot, err := cache.NewSnapshot(version, map[resource.Type][]types.Resource{resource.RateLimitConfigType: {
@@ -94,6 +94,7 @@ func (g *gateway) put(version, domain string, count uint32, unit ratelimit.RateL
 				{Key: "rule-0-match-0", RateLimit: &ratelimit.RateLimitPolicy{Unit: unit, RequestsPerUnit: count}},
 			},
 		}}},
+		&ratelimit.RateLimitConfig{Name: domain + "-more", Domain: domain, Descriptors: []*ratelimit.RateLimitDescriptor{{Key: "other"}}},
 	}})
 	if err == nil {
 		err = g.cache.SetSnapshot(g.t.Context(), "envoy-ratelimit", snapshot)
@@ -149,7 +150,7 @@ func startGateway(t testing.TB, without bool) (g *gateway, p *running, health, m
 	process := exec.Command(self)
 	process.Args = []string{"/bin/ratelimit"}
 	process.Env = append(os.Environ(), "STINT_TEST_MAIN=1", storePatience,
-		"RUNTIME_ROOT=/data", "RUNTIME_SUBDIRECTORY=ratelimit", "RUNTIME_IGNOREDOTFILES=true", "RUNTIME_WATCH_ROOT=false",
+		"RUNTIME_ROOT=/data", "RUNTIME_SUBDIRECTORY=ratelimit", "RUNTIME_IGNOREDOTFILES=true", "RUNTIME_WATCH_ROOT=false", "MERGE_DOMAIN_CONFIG=true",
 		"LOG_LEVEL=info", "USE_STATSD=false", "CONFIG_TYPE=GRPC_XDS_SOTW", "CONFIG_GRPC_XDS_SERVER_URL="+g.address, "CONFIG_GRPC_XDS_NODE_ID=envoy-ratelimit",
 		"GRPC_SERVER_USE_TLS=true", "GRPC_SERVER_TLS_CERT="+g.dir+"/tls.crt", "GRPC_SERVER_TLS_KEY="+g.dir+"/tls.key", "GRPC_SERVER_TLS_CA_CERT="+g.dir+"/ca.crt",
 		"CONFIG_GRPC_XDS_SERVER_USE_TLS=true", "CONFIG_GRPC_XDS_CLIENT_TLS_CERT="+g.dir+"/tls.crt", "CONFIG_GRPC_XDS_CLIENT_TLS_KEY="+g.dir+"/tls.key",
@@ -245,19 +246,21 @@ func TestRatelimit(t *testing.T) {
 // TestRatelimitRefuses has environments that this program cannot keep.
 func TestRatelimitRefuses(t *testing.T) {
 	for env, want := range map[string]string{
-		"CONFIG_TYPE=FILE":          "stint import envoy-ratelimit",
-		"SHADOW_MODE=true":          "SHADOW_MODE",
-		"BACKEND_TYPE=memcache":     "want redis",
-		"GRPC_SERVER_USE_TLS=true":  "GRPC_SERVER_TLS_CERT",
-		"GRPC_CLIENT_TLS_SAN=envoy": "GRPC_CLIENT_TLS_CACERT",
-		"REDIS_TYPE=SENTINEL":       "Sentinels",
+		"CONFIG_TYPE=FILE": "stint import envoy-ratelimit",
+		"SHADOW_MODE=true": "SHADOW_MODE",
+		"QUOTA_MODE=t":     "QUOTA_MODE",
+		"STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT=true":            "STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT: denied hits",
+		"BACKEND_TYPE=memcache":                                   "want redis",
+		"GRPC_SERVER_USE_TLS=true":                                "GRPC_SERVER_TLS_CERT",
+		"GRPC_CLIENT_TLS_SAN=envoy":                               "GRPC_CLIENT_TLS_CACERT",
+		"REDIS_TYPE=SENTINEL":                                     "Sentinels",
 		"REDIS_AUTH=secret REDIS_URL=redis://:secret@127.0.0.1:1": "REDIS_AUTH",
-		"REDIS_TYPE=OTHER":                               "want SINGLE",
-		"REDIS_TLS_SKIP_HOSTNAME_VERIFICATION=true":      "server_name",
-		"REDIS_URL=redis://:secret@127.0.0.1:1?nosuch=1": "no parameter",
-		"CONFIG_GRPC_XDS_SERVER_URL=nowhere":             "want a URL",
-		"PORT=many":                                      "PORT",
-		"USE_STATSD=yes":                                 "want true or false",
+		"REDIS_TYPE=OTHER":                                        "want SINGLE",
+		"REDIS_TLS_SKIP_HOSTNAME_VERIFICATION=true":               "server_name",
+		"REDIS_URL=redis://:secret@127.0.0.1:1?nosuch=1":          "no parameter",
+		"CONFIG_GRPC_XDS_SERVER_URL=nowhere":                      "want a URL",
+		"PORT=many":                                               "PORT",
+		"USE_STATSD=yes":                                          "want true or false",
 	} {
 		t.Run(env, func(t *testing.T) {
 			for _, one := range []string{"CONFIG_TYPE=GRPC_XDS_SOTW", "REDIS_URL=127.0.0.1:1", "REDIS_SOCKET_TYPE=tcp"} {
@@ -275,11 +278,30 @@ func TestRatelimitRefuses(t *testing.T) {
 	}
 }
 
+// TestRatelimitLeavesOut has settings that change what envoyproxy/ratelimit answers: a warning names
+// each, and none that is as usual.
+func TestRatelimitLeavesOut(t *testing.T) {
+	for env, warned := range map[string]bool{"LIMIT_RESET_HEADER=x-reset": true, "RESPONSE_DYNAMIC_METADATA=1": true, "REDIS_PERSECOND=true": true, "USE_STATSD=true": true,
+		"REDIS_TIMEOUT=1s": true, "LIMIT_LIMIT_HEADER=RateLimit-Limit": false, "RESPONSE_DYNAMIC_METADATA=F": false, "NEAR_LIMIT_RATIO=0.5": false} {
+		t.Run(env, func(t *testing.T) {
+			name, _, _ := strings.Cut(env, "=")
+			for one := range strings.FieldsSeq("CONFIG_TYPE=GRPC_XDS_SOTW STINT_TLS_CERT=none.pem " + env) {
+				name, value, _ := strings.Cut(one, "=")
+				t.Setenv(name, value)
+			}
+			if said := (session{args: []string{"ratelimit"}}).run(); strings.Contains(said, "setting="+name) != warned {
+				t.Errorf("said %q", said)
+			}
+		})
+	}
+}
+
 // TestRatelimitTakes has values that envoyproxy/ratelimit takes. What is then refused is a
 // setting of stint's own.
 func TestRatelimitTakes(t *testing.T) {
 	for _, env := range []string{"LOG_FORMAT=", "LOG_FORMAT=JSON", "LOG_FORMAT=logfmt", "CACHE_KEY_PREFIX=-x", "BACKEND_TYPE=", "HOST=",
-		"USE_STATSD=t", "USE_STATSD=False", "LIMIT_RESPONSE_HEADERS_ENABLED=T", "REDIS_PERSECOND=f", "SHADOW_MODE=FALSE", "REDIS_TLS=0", "GRPC_SERVER_TLS_CERT=unused.pem GRPC_SERVER_TLS_KEY=unused.pem"} {
+		"USE_STATSD=t", "USE_STATSD=False", "LIMIT_RESPONSE_HEADERS_ENABLED=T", "REDIS_PERSECOND=f", "SHADOW_MODE=FALSE", "REDIS_TLS=0", "GRPC_SERVER_TLS_CERT=unused.pem GRPC_SERVER_TLS_KEY=unused.pem",
+		"STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT=f", "MERGE_DOMAIN_CONFIG=true", "LIMIT_RESET_HEADER=x-reset", "RESPONSE_DYNAMIC_METADATA="} {
 		t.Run(env, func(t *testing.T) {
 			for _, one := range []string{"CONFIG_TYPE=GRPC_XDS_SOTW", "REDIS_URL=127.0.0.1:1", "REDIS_SOCKET_TYPE=tcp", "STINT_TLS_CERT=none.pem"} {
 				env = one + " " + env

@@ -22,7 +22,7 @@ import (
 // An address is the URL of a control plane.
 type address struct {
 	host, shown             string
-	tls, startEmpty         bool
+	tls, startEmpty, merge  bool
 	cacert, cert, key, name string // three files, and the server's name
 	node                    *core.Node
 }
@@ -30,7 +30,7 @@ type address struct {
 // metadata is the prefix of parameters that go into the node's metadata.
 const metadata = "metadata."
 
-var parameters = []string{"cacert", "cert", "insecure", "key", "node", "server_name", "start_empty"}
+var parameters = []string{"cacert", "cert", "insecure", "key", "merge_domains", "node", "server_name", "start_empty"}
 
 // parse reads a URL.
 func parse(text string) (a address, err error) {
@@ -58,6 +58,8 @@ func parse(text string) (a address, err error) {
 			return a, fmt.Errorf("%.32q is no parameter: there are %s, metadata.KEY", name, strings.Join(parameters, ", "))
 		case name == "insecure":
 			of = &plain
+		case name == "merge_domains":
+			of = &a.merge
 		case name == "start_empty":
 			of = &a.startEmpty
 		case name == "node":

@@ -35,7 +35,7 @@ type configuration struct {
 // A domain is a domain of a configuration. The message takes less memory than its
 // descriptors, which may be thousands, so these are read again when they are needed.
 type domain struct {
-	sent *anypb.Any         // the message; nil if parts of it were refused
+	sent *anypb.Any         // the message; nil if parts of it were refused, or there are several
 	read *envoyrules.Domain // read from sent; nil while it is not needed
 }
 
@@ -66,6 +66,15 @@ func (d *domain) now() *envoyrules.Domain {
 	return d.read
 }
 
+// merge adds the descriptors of another resource of the domain.
+func (d *domain) merge(more *domain) error {
+	err := d.read.Merge(more.read)
+	if err == nil {
+		d.sent = nil
+	}
+	return err
+}
+
 // keep replaces wrong descriptors by those of before, or removes them.
 func (d *domain) keep(before *domain) (wrong []string) {
 	if !d.read.Faulty {
@@ -88,8 +97,9 @@ func (c *configuration) refusal() error {
 }
 
 // convert makes rules of a configuration. A part that is refused stays as in the domains
-// before, or is left out. An error refuses the configuration as a whole.
-func convert(ctx context.Context, url string, resources []*anypb.Any, before map[string]*domain) (*configuration, error) {
+// before, or is left out. With merge, resources of one domain are one. An error refuses the
+// configuration as a whole.
+func convert(ctx context.Context, url string, resources []*anypb.Any, before map[string]*domain, merge bool) (*configuration, error) {
 	if url != typeURL {
 		return nil, fmt.Errorf("resources of type %.100q: want %s", url, typeURL)
 	}
@@ -103,6 +113,11 @@ func convert(ctx context.Context, url string, resources []*anypb.Any, before map
 			c.refused = append(c.refused, fmt.Sprintf("resource %d: %v", i+1, err))
 			unread = true
 			continue
+		case sent[d.read.Name] == 1 && merge:
+			if err = c.domains[d.read.Name].merge(d); err == nil {
+				continue
+			}
+			c.refused = append(c.refused, fmt.Sprintf("resource %d: %v", i+1, err))
 		case sent[d.read.Name] == 1:
 			c.refused = append(c.refused, fmt.Sprintf("resource %d: the domain %q comes twice", i+1, d.read.Name))
 		}

@@ -66,7 +66,8 @@ var (
 // key are the client's certificate, and server_name is the name in the server's
 // certificate, if it is not HOST. Files are read for each connection. xds:// is without
 // TLS, and needs a loopback address or insecure=true. node is the node of xDS, by default
-// "default", and metadata.KEY=VALUE its metadata. With start_empty=true, Load does not
+// "default", and metadata.KEY=VALUE its metadata. With merge_domains=true, resources of one domain
+// are taken together; without it, they are refused. With start_empty=true, Load does not
 // wait for the first configuration. The log receives the differences from
 // envoyproxy/ratelimit, refused configurations, and the state of the connection.
 func Open(text string, log *slog.Logger) (*Source, error) {
@@ -204,7 +205,7 @@ func (s *Source) take(r *discovery.DiscoveryResponse) *discovery.DiscoveryReques
 		answer.VersionInfo = r.GetVersionInfo()
 		return answer
 	}
-	c, err := convert(s.done, r.GetTypeUrl(), r.GetResources(), s.domains)
+	c, err := convert(s.done, r.GetTypeUrl(), r.GetResources(), s.domains, s.at.merge)
 	if err != nil {
 		err = fmt.Errorf("configuration %.100q is refused: %w", r.GetVersionInfo(), err)
 		s.log.Error("xDS: the configuration before stays in force", "source", s.at.shown, "err", err)

@@ -125,3 +125,28 @@ func TestSentAgain(t *testing.T) {
 		t.Error("what was in force before the refused one is not taken")
 	}
 }
+
+// TestMerge: with merge_domains, resources of one domain are taken together, without a descriptor
+// that two of them have; then the domain stays as it was.
+func TestMerge(t *testing.T) {
+	s := quiet()
+	s.at.merge = true
+	for i, step := range []struct{ second, refused, limits string }{
+		{"b", "", "5/1d 6/1d"},
+		{"a", `the descriptor a of domain "d" is at d already`, "5/1d 6/1d"},
+		{"c", "", "7/1d 8/1d"},
+	} {
+		n := uint32(5 + i)
+		answer := s.take(&discovery.DiscoveryResponse{TypeUrl: typeURL, VersionInfo: step.second, Resources: []*anypb.Any{
+			resource(t, "d", entry("a", "", n)), resource(t, "d", entry(step.second, "", n+1)),
+		}})
+		if got := answer.GetErrorDetail().GetMessage(); !strings.Contains(got, step.refused) || (got == "") != (step.refused == "") {
+			t.Errorf("%s: refused: %s", step.second, got)
+		}
+		for limit := range strings.FieldsSeq(step.limits) {
+			if s.held == nil || strings.Count(string(s.held.Document), limit) != 1 || strings.Count(string(s.held.Document), "- name:") != 2 {
+				t.Errorf("%s: without %s: %s", step.second, limit, s.held.Document)
+			}
+		}
+	}
+}
