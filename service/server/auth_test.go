@@ -2,12 +2,12 @@ package server_test
 
 import (
 	"bytes"
-	"context"
 	"crypto/ed25519"
 	"crypto/rand"
 	"encoding/base64"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -23,6 +23,21 @@ import (
 	"github.com/stint-dev/stint/service/server"
 )
 
+// auth is a request to /auth of a trusted proxy, with these headers beside its own.
+func auth(more http.Header) *http.Request {
+	r := httptest.NewRequest(http.MethodGet, "/auth", nil)
+	r.RemoteAddr = "127.0.0.1:4711"
+	r.Header = http.Header{"X-Original-Method": {"GET"}, "X-Original-Uri": {"/x"}, "X-Original-Host": {"a"}, "X-Forwarded-For": {"192.0.2.1"}}
+	maps.Copy(r.Header, more)
+	return r
+}
+
+func served(h http.Handler, r *http.Request) *httptest.ResponseRecorder {
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	return w
+}
+
 // FuzzAuth asks as a trusted proxy whose client says what it likes: there is an
 // answer, no field has a line break, and of a denial nothing makes a 2xx.
 func FuzzAuth(f *testing.F) {
@@ -36,18 +51,12 @@ func FuzzAuth(f *testing.F) {
 `
 	h := server.NewHandler(newOptions(f, rules))
 	send := func(method, uri, host, xff, key, cookie, query string) *httptest.ResponseRecorder {
-		r := httptest.NewRequestWithContext(context.Background(), http.MethodGet, "/auth", nil)
+		r := auth(http.Header{
+			"X-Original-Method": {method}, "X-Original-Uri": {uri}, "X-Original-Host": {host},
+			"X-Forwarded-For": {xff}, "X-Api-Key": {key}, "Cookie": {cookie}, "Content-Type": {key},
+		})
 		r.URL = &url.URL{Path: "/auth", RawQuery: query}
-		r.RemoteAddr = "127.0.0.1:4711"
-		for name, value := range map[string]string{
-			"X-Original-Method": method, "X-Original-Uri": uri, "X-Original-Host": host,
-			"X-Forwarded-For": xff, "X-Api-Key": key, "Cookie": cookie, "Content-Type": key,
-		} {
-			r.Header.Set(name, value)
-		}
-		w := httptest.NewRecorder()
-		h.ServeHTTP(w, r)
-		return w
+		return served(h, r)
 	}
 	if w := send("GET", "/", "h", "192.0.2.1", "", "", ""); w.Code != http.StatusOK {
 		f.Fatalf("the first: %d %s", w.Code, w.Body)
@@ -83,10 +92,9 @@ func TestAuthRefused(t *testing.T) {
 		o.Log = slog.New(slog.NewTextHandler(&log, nil))
 		h := server.NewHandler(o)
 		for range 100 {
-			r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/auth", nil)
-			r.RemoteAddr = one.peer
-			w := httptest.NewRecorder()
-			if h.ServeHTTP(w, r); w.Code != one.want {
+			r := auth(nil)
+			r.RemoteAddr, r.Header = one.peer, http.Header{}
+			if w := served(h, r); w.Code != one.want {
 				t.Fatalf("%s: status %d", one.peer, w.Code)
 			}
 		}
@@ -112,30 +120,25 @@ rules:
 `)
 	h := server.NewHandler(o)
 	for _, one := range []struct {
-		name    string
-		headers map[string]string
-		want    int
+		header, value string
+		want          int
 	}{
-		{"none", nil, 200},
-		{"host", map[string]string{"X-Forwarded-Host": "A.example:443"}, 403},
-		{"cookie", map[string]string{"Cookie": "a=b; session=bad"}, 403},
-		{"query", map[string]string{"X-Forwarded-Uri": "/x?a=b&q=bad"}, 403},
-		{"method", map[string]string{"X-Forwarded-Method": "DELETE"}, 403},
-		{"net", map[string]string{"X-Forwarded-For": "198.51.100.9"}, 403},
-		{"header", map[string]string{"User-Agent": "bad"}, 403},
+		{"Accept", "*/*", 200},
+		{"X-Forwarded-Host", "A.example:443", 403},
+		{"Cookie", "a=b; session=bad", 403},
+		{"X-Forwarded-Uri", "/x?a=b&q=bad", 403},
+		{"X-Forwarded-Method", "DELETE", 403},
+		{"X-Forwarded-For", "198.51.100.9", 403},
+		{"User-Agent", "bad", 403},
 	} {
-		r := httptest.NewRequestWithContext(context.Background(), http.MethodGet, "/auth", nil)
-		r.RemoteAddr, r.Host = "127.0.0.1:4711", "a.example"
+		r := auth(nil)
+		r.Host = "a.example"
 		r.Header = http.Header{
 			"X-Forwarded-Method": {"GET"}, "X-Forwarded-Uri": {"/x"}, "X-Forwarded-Host": {"b.example"}, "X-Forwarded-For": {"192.0.2.1"},
 		}
-		for name, value := range one.headers {
-			r.Header.Set(name, value)
-		}
-		w := httptest.NewRecorder()
-		h.ServeHTTP(w, r)
-		if w.Code != one.want {
-			t.Errorf("%s: status %d, want %d: %s", one.name, w.Code, one.want, w.Body)
+		r.Header.Set(one.header, one.value)
+		if w := served(h, r); w.Code != one.want {
+			t.Errorf("%s: status %d, want %d: %s", one.header, w.Code, one.want, w.Body)
 		}
 	}
 }
@@ -161,12 +164,7 @@ rules:
   - {name: banned, match: {path: /x, jwt.sub: mallory}, block: true, on_store_failure: closed}
 `
 	ask := func(h http.Handler, authorization ...string) int {
-		r := httptest.NewRequestWithContext(context.Background(), http.MethodGet, "/auth", nil)
-		r.RemoteAddr = "127.0.0.1:4711"
-		r.Header = http.Header{"X-Original-Method": {"GET"}, "X-Original-Uri": {"/x"}, "X-Original-Host": {"a"}, "X-Forwarded-For": {"192.0.2.1"}, "Authorization": authorization}
-		w := httptest.NewRecorder()
-		h.ServeHTTP(w, r)
-		return w.Code
+		return served(h, auth(http.Header{"Authorization": authorization})).Code
 	}
 	mallory, ann := token(`{"sub":"mallory"}`), token(`{"sub":"ann"}`)
 	for file, want := range map[string][5]int{jwks: {403, 200, 200, 200, 400}, jwks + ".gone": {503, 503, 503, 200, 400}} {
@@ -221,15 +219,7 @@ rules:
 		{http.Header{"X-Original-Uri": {"//x"}}, 400},
 		{http.Header{"X-Original-Uri": {"/%78"}}, 400},
 	} {
-		r := httptest.NewRequestWithContext(context.Background(), http.MethodGet, "/auth", nil)
-		r.RemoteAddr = "127.0.0.1:4711"
-		r.Header = http.Header{"X-Original-Method": {"GET"}, "X-Original-Uri": {"/x"}, "X-Original-Host": {"a"}, "X-Forwarded-For": {"192.0.2.1"}}
-		for name, lines := range one.headers {
-			r.Header[name] = lines
-		}
-		w := httptest.NewRecorder()
-		h.ServeHTTP(w, r)
-		if w.Code != one.want {
+		if w := served(h, auth(one.headers)); w.Code != one.want {
 			t.Errorf("%v: status %d, want %d: %s", one.headers, w.Code, one.want, w.Body)
 		}
 	}
@@ -247,23 +237,14 @@ rules:
 `)
 	h := server.NewHandler(o)
 	for uri, want := range map[string]int{"/api/x": http.StatusInternalServerError, "/": http.StatusOK} {
-		r := httptest.NewRequest(http.MethodGet, "/auth", nil)
-		r.RemoteAddr = "127.0.0.1:4711"
-		for name, value := range map[string]string{"X-Original-Method": "GET", "X-Original-Uri": uri, "X-Original-Host": "h", "X-Forwarded-For": "192.0.2.7"} {
-			r.Header.Set(name, value)
-		}
-		w := httptest.NewRecorder()
-		if h.ServeHTTP(w, r); w.Code != want {
+		if w := served(h, auth(http.Header{"X-Original-Uri": {uri}})); w.Code != want {
 			t.Errorf("%s: %d %s; want %d", uri, w.Code, w.Body, want)
 		}
 	}
-	r := httptest.NewRequest(http.MethodPost, "/v1/check", strings.NewReader(`{"attributes": {"path": "/api/x", "jwt.sub": "anna"}}`))
-	w := httptest.NewRecorder()
-	if h.ServeHTTP(w, r); w.Code != http.StatusOK {
+	if w := post(h, "/v1/check", `{"attributes": {"path": "/api/x", "jwt.sub": "anna"}}`); w.Code != http.StatusOK {
 		t.Errorf("/v1: %d %s", w.Code, w.Body)
 	}
-	w = httptest.NewRecorder()
-	if o.Admin.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil)); !strings.Contains(w.Body.String(), `interface="auth",reason="attribute"} 1`) {
+	if w := served(o.Admin, httptest.NewRequest(http.MethodGet, "/metrics", nil)); !strings.Contains(w.Body.String(), `interface="auth",reason="attribute"} 1`) {
 		t.Errorf("not counted: %s", w.Body)
 	}
 }
@@ -277,17 +258,9 @@ func TestAuthWaiting(t *testing.T) {
 		h := server.NewHandler(o)
 		answers := make(chan *httptest.ResponseRecorder, 500)
 		ask := func(path, client string, key int) {
-			r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil)
-			r.RemoteAddr = "127.0.0.1:4711"
-			for name, value := range map[string]string{"X-Original-Method": "GET", "X-Original-Uri": "/", "X-Original-Host": "h",
-				"X-Forwarded-For": client, "X-Key": fmt.Sprint(key)} {
-				r.Header.Set(name, value)
-			}
-			go func() {
-				w := httptest.NewRecorder()
-				h.ServeHTTP(w, r)
-				answers <- w
-			}()
+			r := auth(http.Header{"X-Forwarded-For": {client}, "X-Key": {fmt.Sprint(key)}})
+			r.URL.Path = path
+			go func() { answers <- served(h, r) }()
 			synctest.Wait()
 		}
 		for range 2 { // again when all have been answered
@@ -328,12 +301,7 @@ func TestAuthNamesNoClient(t *testing.T) {
 		var log bytes.Buffer
 		o := newOptions(t, someRules)
 		o.Log = slog.New(slog.NewTextHandler(&log, nil))
-		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/auth", nil)
-		r.RemoteAddr = "127.0.0.1:4711"
-		for name, value := range map[string]string{"X-Original-Method": "POST", "X-Original-Uri": "/login", "X-Original-Host": "h", "X-Forwarded-For": addresses} {
-			r.Header.Set(name, value)
-		}
-		server.NewHandler(o).ServeHTTP(httptest.NewRecorder(), r)
+		served(server.NewHandler(o), auth(http.Header{"X-Original-Method": {"POST"}, "X-Original-Uri": {"/login"}, "X-Forwarded-For": {addresses}}))
 		if got := strings.Contains(log.String(), "named no client"); got != (addresses != "192.0.2.7") {
 			t.Errorf("%q: %s", addresses, log.String())
 		}
@@ -351,9 +319,7 @@ func TestStrangeAttributes(t *testing.T) {
 		var log bytes.Buffer
 		o := newOptions(t, someRules)
 		o.Log = slog.New(slog.NewTextHandler(&log, nil))
-		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/v1/check", strings.NewReader(body))
-		r.Header.Set("Content-Type", "application/json")
-		server.NewHandler(o).ServeHTTP(httptest.NewRecorder(), r)
+		post(server.NewHandler(o), "/v1/check", body)
 		if got := log.String(); !strings.Contains(got, want) || (want == "") != (got == "") {
 			t.Errorf("%s: %s", body, got)
 		}

@@ -3,12 +3,10 @@ package server_test
 import (
 	"bytes"
 	"fmt"
-	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/stint-dev/stint/memstore"
@@ -22,9 +20,8 @@ import (
 // question, and looks for them in logs, metrics and answers.
 func TestSecrets(t *testing.T) {
 	const planted = "planted"
-	var mu sync.Mutex
 	var logged bytes.Buffer
-	logger := slog.New(slog.NewTextHandler(lockedWriter{&mu, &logged}, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	logger := slog.New(slog.NewTextHandler(&logged, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	file, err := rules.Decode("rules.yaml", []byte(`
 trusted_proxies: [127.0.0.1]
 rules:
@@ -66,19 +63,16 @@ rules:
 		for _, uri := range []string{"/planted?q=planted-q", "/planted%2f", "\x00planted"} {
 			keep(post(h, "/auth", "", func(r *http.Request) {
 				r.RemoteAddr = "127.0.0.1:4711"
-				for name, value := range map[string]string{
-					"X-Forwarded-Method": "planted", "X-Forwarded-Uri": uri, "X-Forwarded-Host": "planted", "X-Forwarded-For": "192.0.2.99",
-					"X-Api-Key": "planted-key", "Authorization": "planted-a", "Cookie": "c=planted-c",
-				} {
-					r.Header.Set(name, value)
+				r.Header = http.Header{
+					"X-Forwarded-Method": {"planted"}, "X-Forwarded-Uri": {uri}, "X-Forwarded-Host": {"planted"}, "X-Forwarded-For": {"192.0.2.99"},
+					"X-Api-Key": {"planted-key"}, "Authorization": {"planted-a"}, "Cookie": {"c=planted-c"},
 				}
 			}))
 		}
 	}
 	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", nil)
 	r.Header.Set("Authorization", "Bearer planted-ask-0123456789")
-	metrics := httptest.NewRecorder()
-	h.ServeHTTP(metrics, r)
+	metrics := served(h, r)
 	observer.Close()
 	for name, text := range map[string]string{"the log": logged.String(), "the metrics": metrics.Body.String(), "the answers": answers.String()} {
 		for _, secret := range []string{planted, "192.0.2.99"} {
@@ -97,15 +91,4 @@ rules:
 			t.Errorf("no %q in the log", line)
 		}
 	}
-}
-
-type lockedWriter struct {
-	mu *sync.Mutex
-	w  io.Writer
-}
-
-func (l lockedWriter) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.w.Write(p)
 }

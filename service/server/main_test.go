@@ -104,7 +104,5 @@ func post(h http.Handler, path, body string, with ...func(*http.Request)) *httpt
 	for _, change := range with {
 		change(r)
 	}
-	w := httptest.NewRecorder()
-	h.ServeHTTP(w, r)
-	return w
+	return served(h, r)
 }

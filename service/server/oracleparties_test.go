@@ -288,14 +288,18 @@ func program(t *testing.T, name string, args ...string) io.Reader {
 	return out
 }
 
-// configured runs a program with a file of testdata/oracle, in which words are replaced.
-func configured(t *testing.T, file string, replace []string, name string, args ...string) {
+// configured runs a program with a file of testdata/oracle, in which ADDRESS, PORT and other words
+// are replaced, and returns where it listens.
+func configured(t *testing.T, file string, replace []string, name string, args ...string) (address string) {
 	t.Helper()
-	text := disk.Read(t, filepath.Join("testdata", "oracle", file))
-	dir := readable(t)
+	path, dir, address := need.Program(t, name), readable(t), freeport.Addr(t)
+	_, port, _ := net.SplitHostPort(address)
 	config := filepath.Join(dir, file)
-	disk.Write(t, config, strings.NewReplacer(append(replace, "DIR", dir)...).Replace(string(text)))
-	program(t, name, append(args, config)...)
+	words := strings.NewReplacer(append(replace, "ADDRESS", address, "PORT", port, "DIR", dir)...)
+	disk.Write(t, config, words.Replace(string(disk.Read(t, filepath.Join("testdata", "oracle", file)))))
+	program(t, path, append(args, config)...)
+	wire.Reached(t, address)
+	return address
 }
 
 // readable returns a directory for programs that drop the rights of root, and may not read
@@ -412,24 +416,15 @@ func redisEcho(t *testing.T) (address string) {
 }
 
 func nginxEcho(t *testing.T) (address string) {
-	path := need.Program(t, "nginx")
-	address = freeport.Addr(t)
-	configured(t, "nginx.conf", []string{"ADDRESS", address}, path, "-c")
-	wire.Reached(t, address)
-	return address
+	return configured(t, "nginx.conf", nil, "nginx", "-c")
 }
 
 func caddyEcho(t *testing.T) (address string) {
-	path := need.Program(t, "caddy")
-	address = freeport.Addr(t)
-	_, port, _ := net.SplitHostPort(address)
-	configured(t, "Caddyfile", []string{"PORT", port}, path, "run", "--adapter", "caddyfile", "--config")
-	wire.Reached(t, address)
-	return address
+	return configured(t, "Caddyfile", nil, "caddy", "run", "--adapter", "caddyfile", "--config")
 }
 
 func apacheEcho(t *testing.T) (address string) {
-	path := need.Program(t, "apache2")
+	need.Program(t, "apache2")
 	here := readable(t)
 	if err := os.CopyFS(here, os.DirFS(filepath.Join("testdata", "oracle"))); err != nil {
 		t.Fatal(err)
@@ -439,8 +434,5 @@ func apacheEcho(t *testing.T) (address string) {
 	if os.Getuid() == 0 {
 		user = "User nobody\nGroup nogroup"
 	}
-	address = freeport.Addr(t)
-	configured(t, "apache.conf", []string{"ADDRESS", address, "PHP", php, "HERE", here, "MODULES", "/usr/lib/apache2/modules", "USER", user}, path, "-DFOREGROUND", "-f")
-	wire.Reached(t, address)
-	return address
+	return configured(t, "apache.conf", []string{"PHP", php, "HERE", here, "MODULES", "/usr/lib/apache2/modules", "USER", user}, "apache2", "-DFOREGROUND", "-f")
 }

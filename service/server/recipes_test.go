@@ -110,18 +110,15 @@ func TestRecipes(t *testing.T) {
 }
 
 func tryRecipe(t *testing.T, r recipe) {
-	stint, stop := serve(t, server.CheckHost(server.NewHandler(newOptions(t, someRules+"  - {name: host, match: {host: admin.internal}, block: true}\n")), nil), server.ServeOptions{})
 	var reached atomic.Int64
-	behind := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	address, _, stop := r.between(t, someRules+"  - {name: host, match: {host: admin.internal}, block: true}\n", func(w http.ResponseWriter, r *http.Request) {
 		reached.Add(1)
 		if r.URL.Path == "/forbidden" {
 			w.WriteHeader(http.StatusForbidden)
 		}
 		_, _ = io.WriteString(w, r.Method+" "+r.RequestURI)
-	}))
-	defer behind.Close()
+	})
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-	address, _ := r.start(t, stint, behind.Listener.Addr().String())
 	send := func(method, path string, headers ...string) (*http.Response, string) {
 		t.Helper()
 		r, err := http.NewRequestWithContext(t.Context(), method, "http://"+address+path, strings.NewReader("user=ada"))
@@ -222,15 +219,12 @@ rules:
 	for _, r := range append(all, opens) {
 		t.Run(r.program, func(t *testing.T) {
 			t.Parallel()
-			stint, _ := serve(t, server.CheckHost(server.NewHandler(newOptions(t, rules)), nil), server.ServeOptions{})
 			var reached atomic.Int64
-			behind := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			text, frames, _ := r.between(t, rules, func(_ http.ResponseWriter, r *http.Request) {
 				if r.URL.Path != "/open" {
 					reached.Add(1)
 				}
-			}))
-			defer behind.Close()
-			text, frames := r.start(t, stint, behind.Listener.Addr().String())
+			})
 			try := func(name, address string, say func(net.Conn) wire.Answer) {
 				t.Helper()
 				conn, err := net.Dial("tcp", address)
@@ -281,16 +275,13 @@ rules:
 	for _, r := range recipes(t) {
 		t.Run(r.program, func(t *testing.T) {
 			t.Parallel()
-			stint, _ := serve(t, server.CheckHost(server.NewHandler(newOptions(t, rules)), nil), server.ServeOptions{})
-			behind := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			address, _, _ := r.between(t, rules, func(_ http.ResponseWriter, r *http.Request) {
 				for name, lines := range r.Header {
 					if strings.Contains(strings.Join(lines, ","), "secret") {
 						t.Errorf("%s: %q reached the server", name, lines)
 					}
 				}
-			}))
-			defer behind.Close()
-			address, _ := r.start(t, stint, behind.Listener.Addr().String())
+			})
 			send := func(name, value string) int {
 				r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+address+"/open/x", nil)
 				if err != nil {
@@ -449,6 +440,16 @@ func rawRequest(t *testing.T, address, request string) {
 	if _, err := http.ReadResponse(bufio.NewReader(conn), nil); err != nil { // its body does not matter
 		t.Errorf("%q: %v", request, err)
 	}
+}
+
+// between runs the proxy between a stint with some rules, which stop takes away, and a server.
+func (r *recipe) between(t *testing.T, rules string, behind http.HandlerFunc) (address, frames string, stop func() error) {
+	t.Helper()
+	stint, stop := serve(t, server.CheckHost(server.NewHandler(newOptions(t, rules)), nil), server.ServeOptions{})
+	s := httptest.NewServer(behind)
+	t.Cleanup(s.Close)
+	address, frames = r.start(t, stint, s.Listener.Addr().String())
+	return address, frames, stop
 }
 
 // start runs the proxy until the test ends, and returns its address and that for HTTP/2,

@@ -10,7 +10,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"os"
 	"strings"
 	"sync"
 	"syscall"
@@ -93,17 +92,6 @@ func TestSlowClients(t *testing.T) {
 	}
 }
 
-// TestBounds sends headers that are too large.
-func TestBounds(t *testing.T) {
-	address, _ := serve(t, server.NewHandler(newOptions(t, someRules)), server.ServeOptions{})
-	conn := dial(t, address)
-	_, _ = fmt.Fprintf(conn, "GET /livez HTTP/1.1\r\nHost: x\r\nA: %s\r\n\r\n", strings.Repeat("x", 21<<10)) // it may be cut before the end
-	line, err := bufio.NewReader(conn).ReadString('\n')
-	if err != nil || !strings.Contains(line, " 431 ") {
-		t.Errorf("headers of 21 KiB: %q, %v", line, err)
-	}
-}
-
 // TestRawRequests sends what only an attacker sends.
 func TestRawRequests(t *testing.T) {
 	const body = `{"attributes":{"path":"/free"}}`
@@ -119,6 +107,7 @@ func TestRawRequests(t *testing.T) {
 		{"no host", "GET /livez HTTP/1.1\r\n\r\n", " 400 "},
 		{"another host", "GET /livez HTTP/1.1\r\nHost: evil.example\r\n\r\n", " 421 "},
 		{"another host, of no path", "OPTIONS * HTTP/1.1\r\nHost: evil.example\r\n\r\n", " 421 "},
+		{"headers of 21 KiB", "GET /livez HTTP/1.1\r\nHost: localhost\r\nA: " + strings.Repeat("x", 21<<10) + "\r\n\r\n", " 431 "},
 		{"no path", "OPTIONS * HTTP/1.1\r\nHost: localhost\r\n\r\n", " 404 "},
 		{"a host that looks right", "GET /livez HTTP/1.1\r\nHost: localhost.evil.example\r\n\r\n", " 421 "},
 		{"another host in the request line", "GET http://evil.example/livez HTTP/1.1\r\nHost: localhost\r\n\r\n", " 421 "},
@@ -233,44 +222,6 @@ func TestErrorLog(t *testing.T) {
 	}
 }
 
-// TestTokens reads files of tokens, good and bad. No error shows a token.
-func TestTokens(t *testing.T) {
-	const secret = "secret-0123456789abcdef"
-	for _, one := range []struct{ text, want string }{
-		{secret + "\n", ""},
-		{"# old\r\n" + secret + "\r\n\r\n# new\r\n" + secret + "2", ""},
-		{"", "no token there"},
-		{"# none\n\n", "no token there"},
-		{secret + "\nsecret-short\n", "tokens:2: a token of 12 characters: at least 16"},
-		{secret + " " + secret, "tokens:1: character 24 is none that a header can hold"},
-		{secret + "é", "tokens:1: character 24"},
-		{strings.Repeat("x", 1<<20+1), "more than 1048576 bytes"},
-	} {
-		path := t.TempDir() + "/tokens"
-		if err := os.WriteFile(path, []byte(one.text), 0o640); err != nil {
-			t.Fatal(err)
-		}
-		tokens, err := server.ReadTokens(path)
-		switch {
-		case one.want == "" && err != nil, one.want != "" && (err == nil || !strings.Contains(err.Error(), one.want)):
-			t.Errorf("%.40q: %v, want %q", one.text, err, one.want)
-		case err != nil && strings.Contains(err.Error(), "secret"):
-			t.Errorf("%.40q: the error shows it: %v", one.text, err)
-		case err == nil && tokens.Readable():
-			t.Errorf("mode 0640 is said to be readable by everyone")
-		}
-		if err := os.Chmod(path, 0o644); err != nil {
-			t.Fatal(err)
-		}
-		if err == nil && !tokens.Readable() {
-			t.Error("mode 0644 is not said to be readable by everyone")
-		}
-	}
-	if _, err := server.ReadTokens("testdata/nowhere"); !errors.Is(err, os.ErrNotExist) {
-		t.Error(err)
-	}
-}
-
 // TestStopAccepts stops a server whose clients have connected and not been
 // accepted yet: they are answered.
 func TestStopAccepts(t *testing.T) {
@@ -305,18 +256,12 @@ func TestStopAccepts(t *testing.T) {
 func TestLargeBodyAnswered(t *testing.T) {
 	address, _ := serve(t, server.NewHandler(newOptions(t, someRules)), server.ServeOptions{ReadTimeout: patience, WriteTimeout: patience})
 	for _, length := range []string{"Content-Length: 8388608", "Transfer-Encoding: chunked"} {
-		conn, err := net.Dial("tcp", address)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer conn.Close()
-		_ = conn.SetDeadline(time.Now().Add(patience))
+		conn := dial(t, address)
 		body := strings.Repeat("x", 8<<20)
 		if strings.HasPrefix(length, "T") {
 			body = "800000\r\n" + body + "\r\n0\r\n\r\n"
 		}
-		_, err = fmt.Fprintf(conn, "POST /v1/check HTTP/1.1\r\nHost: %s\r\n%s\r\n\r\n%s", address, length, body)
-		if err != nil {
+		if _, err := fmt.Fprintf(conn, "POST /v1/check HTTP/1.1\r\nHost: %s\r\n%s\r\n\r\n%s", address, length, body); err != nil {
 			t.Errorf("%s: %v", length, err)
 			continue
 		}

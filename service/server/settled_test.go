@@ -50,8 +50,7 @@ func TestSettledSeen(t *testing.T) {
 	if want := []string{"a 1300", "b 20"}; !slices.Equal(used, want) || !slices.Equal(warned, want[:1]) {
 		t.Errorf("used %q, warned of %q", used, warned)
 	}
-	w := httptest.NewRecorder()
-	h.ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+	w := served(h, httptest.NewRequest("GET", "/metrics", nil))
 	if want := `stint_settled_units_total{interface="http",rule="tokens"} 1320`; !strings.Contains(w.Body.String(), want) {
 		t.Errorf("no %s in the metrics", want)
 	}

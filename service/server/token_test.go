@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"os"
 	"strings"
 	"testing"
@@ -25,8 +26,8 @@ const (
 	bruno = "bruno-0123456789abcdef"
 )
 
-// TestTokenHolders reads lines that name holders, good and bad. No error shows
-// what is on them.
+// TestTokenHolders reads files of tokens and of their holders, good and bad. No error
+// shows what is in them.
 func TestTokenHolders(t *testing.T) {
 	for _, one := range []struct {
 		text string
@@ -41,6 +42,12 @@ func TestTokenHolders(t *testing.T) {
 		{text: hashed(anna, "name=anna role=operator") + "revoked name=bruno at=2020-01-01T00:00:00Z\n", line: 1, role: "operator"},
 		{text: "revoked name=anna at=2020-01-01T00:00:00Z\n" + hashed(anna, "name=anna role=operator"), line: 2, role: "operator"},
 		{text: anna + "\n", line: 1},
+		{text: "# old\r\n" + bruno + "\r\n\r\n# new\r\n" + anna, line: 5},
+		{text: "# none\n\n", want: "no token there"},
+		{text: anna + "\nanna-short\n", want: "tokens:2: a token of 10 characters: at least 16"},
+		{text: anna + " " + anna, want: "tokens:1: character 22 is none that a header can hold"},
+		{text: anna + "é", want: "tokens:1: character 22"},
+		{text: strings.Repeat("x", 1<<20+1), want: "more than 1048576 bytes"},
 		{text: hashed(anna, "name=anna role=root"), want: `tokens:1: role "root": viewer, operator or admin`},
 		{text: hashed(anna, "name=anna"), want: `tokens:1: role ""`},
 		{text: hashed(anna, "role=admin"), want: `tokens:1: name ""`},
@@ -60,8 +67,8 @@ func TestTokenHolders(t *testing.T) {
 		switch {
 		case one.want != "":
 			sum := sha256.Sum256([]byte(anna))
-			if err == nil || !strings.Contains(err.Error(), one.want) || strings.Contains(err.Error(), hex.EncodeToString(sum[:])) {
-				t.Errorf("%q: %v, want %s", one.text, err, one.want)
+			if err == nil || !strings.Contains(err.Error(), one.want) || strings.Contains(err.Error(), hex.EncodeToString(sum[:])) || strings.Contains(err.Error(), "anna-") {
+				t.Errorf("%.90q: %v, want %s", one.text, err, one.want)
 			}
 		case err != nil:
 			t.Errorf("%q: %v", one.text, err)
@@ -77,6 +84,17 @@ func TestTokenHolders(t *testing.T) {
 		if tokens, err := server.ReadTokens(path); err == nil && (one.role == "operator" || one.role == "admin") {
 			t.Errorf("%q: among those who may ask: %+v", one.text, tokens.Find(anna))
 		}
+		for mode, readable := range map[os.FileMode]bool{0o640: false, 0o644: true} {
+			if err := os.Chmod(path, mode); err != nil {
+				t.Fatal(err)
+			}
+			if one.want == "" && tokens.Readable() != readable {
+				t.Errorf("mode %o: readable by everyone: %v", mode, !readable)
+			}
+		}
+	}
+	if _, err := server.ReadTokens("testdata/nowhere"); !errors.Is(err, os.ErrNotExist) {
+		t.Error(err)
 	}
 }
 

@@ -140,10 +140,9 @@ func play(t *testing.T, h http.Handler, question string, token *string) string {
 			r.Header.Add(name, value)
 		}
 	}
-	w := httptest.NewRecorder()
 	asked, _ := io.ReadAll(r.Body)
 	r.Body = io.NopCloser(bytes.NewReader(asked))
-	h.ServeHTTP(w, r)
+	w := served(h, r)
 	described(t, r, asked, w)
 	answer := w.Body.String()
 	if m := reservation.FindStringSubmatch(answer); m != nil {
@@ -199,11 +198,10 @@ func described(t *testing.T, r *http.Request, asked []byte, w *httptest.Response
 
 // TestOpenAPI serves the description, which names each verb and each field that it reads.
 func TestOpenAPI(t *testing.T) {
-	w := httptest.NewRecorder()
 	o := newOptions(t, someRules)
 	withTokens(t, &o)
 	h, operator := server.NewHandler(o), func(r *http.Request) { r.Header.Set("Authorization", "Bearer "+operatorToken) }
-	h.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), "GET", "/v1/openapi.json", nil))
+	w := served(h, httptest.NewRequest("GET", "/v1/openapi.json", nil))
 	api, err := openapi.Parse(w.Body.Bytes())
 	if err != nil {
 		t.Fatalf("%d: %v", w.Code, err)
