@@ -1,24 +1,16 @@
 package rulesapi_test
 
 import (
-	"path/filepath"
 	"strings"
 	"testing"
 
-	"github.com/stint-dev/stint/rulesdb"
-	"github.com/stint-dev/stint/rulesdb/dbtest"
 	"github.com/stint-dev/stint/rulesource"
-
-	"github.com/stint-dev/stint/service/rules"
-	"github.com/stint-dev/stint/service/rulesapi"
 )
 
 // TestConsequences: what an override of an operator changes is said of the limits that the customer
 // has by the rules, be they of the rule, of a tier, of a plan or of an override in the file.
 func TestConsequences(t *testing.T) {
-	db := dbtest.Open(t, "sqlite:"+filepath.Join(t.TempDir(), "a.db"), rulesdb.Options{})
-	d := rulesapi.New(db, rules.Decode, nil)
-	text := `rules:
+	d := editing(t, `rules:
 - name: api
   key: [header.x-team]
   limits: 100/m
@@ -28,10 +20,7 @@ func TestConsequences(t *testing.T) {
 - {name: budget, key: [header.x-team], limits: 20_000/m debt 400_000}
 - {name: byip, key: [ip], limits: 100/m, overrides: [{when: {header.x-team: acme}, limits: 5/m}]}
 - {name: tiers, key: [jwt.org], limits: 100/m, tiers: {by: jwt.org, plans: {held: {limits: 9 in flight}, pro: {limits: 900/m}, big: {limits: [9000/m, 10/s]}}}}
-`
-	if _, err := d.Publish(t.Context(), 0, rulesdb.Revision{Name: "a.yaml", Document: []byte(text)}); err != nil {
-		t.Fatal(err)
-	}
+`)
 	if _, err := d.SetPlan(t.Context(), "jwt.org", "initech", "big", "anna", ""); err != nil {
 		t.Fatal(err)
 	}

@@ -47,9 +47,35 @@ func serve(t *testing.T) (server *httptest.Server, db *rulesdb.DB, tokens map[st
 		}
 		tokens[string(role)] = token
 	}
-	server = httptest.NewServer(rulesapi.NewHandler(rulesapi.New(db, rules.Decode, nil), rulesapi.HandlerOptions{}))
+	server = httptest.NewServer(rulesapi.NewHandler(edit(db), rulesapi.HandlerOptions{}))
 	t.Cleanup(server.Close)
 	return server, db, tokens
+}
+
+// edit returns an editor of rules that are kept somewhere.
+func edit(of rulesapi.Backend) *rulesapi.Editor { return rulesapi.New(of, rules.Decode, nil) }
+
+// remote returns an editor by a server of the API, with a token.
+func remote(t *testing.T, server *httptest.Server, token string) *rulesapi.Editor {
+	t.Helper()
+	return edit(dial(t, server, tokenFile(t, token)))
+}
+
+func tokenFile(t *testing.T, token string) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "token")
+	disk.Write(t, file, token+"\n")
+	return file
+}
+
+func dial(t *testing.T, server *httptest.Server, tokenFile string) *rulesapi.Client {
+	t.Helper()
+	k, err := rulesapi.Dial(server.URL, tokenFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { k.Close() })
+	return k
 }
 
 // ask sends a request and returns the answer as JSON.
@@ -70,14 +96,14 @@ func ask(t *testing.T, server *httptest.Server, token, method, path, match, body
 		t.Fatal(err)
 	}
 	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
 	if strings.HasPrefix(resp.Header.Get("Content-Type"), "text/csv") {
-		text, err := io.ReadAll(resp.Body)
-		if err != nil {
-			t.Fatal(err)
-		}
 		return resp.StatusCode, string(text)
 	}
-	if err := json.NewDecoder(resp.Body).Decode(&answer); err != nil {
+	if err := json.Unmarshal(text, &answer); err != nil {
 		t.Fatalf("%s %s: %d: %v", method, path, resp.StatusCode, err)
 	}
 	return resp.StatusCode, answer
@@ -142,8 +168,14 @@ func TestRoles(t *testing.T) {
 			}
 			status, answer := ask(t, server, tokens[role], q.method, q.path+"?"+q.query, q.match, body)
 			again := q.method == "DELETE" && status == http.StatusNotFound // another author was there before
-			switch want := wanted(role, allowed); {
-			case want == 0 && status/100 != 2 && !again, want != 0 && status != want:
+			want := status/100 == 2 || again
+			switch {
+			case role == "" || role == "unknown":
+				want = status == http.StatusUnauthorized
+			case !allowed:
+				want = status == http.StatusForbidden
+			}
+			if !want {
 				t.Errorf("%s %s as %q: %d %v", q.method, q.path, role, status, answer)
 			}
 			kind := "application/json"
@@ -167,17 +199,6 @@ func TestRoles(t *testing.T) {
 	if n := rulesapi.Endpoints(); n != len(requests) {
 		t.Errorf("%d endpoints, %d tried", n, len(requests))
 	}
-}
-
-// wanted returns the status of a refusal, 0 if the request is not refused.
-func wanted(role string, allowed bool) int {
-	switch {
-	case role == "" || role == "unknown":
-		return http.StatusUnauthorized
-	case !allowed:
-		return http.StatusForbidden
-	}
-	return 0
 }
 
 // TestRefused has requests that are wrong, and what is said of them.
@@ -291,20 +312,13 @@ func TestRevoked(t *testing.T) {
 // TestClient does over HTTP what the commands do, with a key that is no UTF-8.
 func TestClient(t *testing.T) {
 	server, db, tokens := serve(t)
-	file := filepath.Join(t.TempDir(), "token")
-	disk.Write(t, file, tokens["admin"]+"\n")
-	k, err := rulesapi.Dial(server.URL, file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer k.Close()
-	exercise(t, rulesapi.New(k, rules.Decode, nil))
+	exercise(t, remote(t, server, tokens["admin"]))
 	acts, err := db.Audit(t.Context(), 0, 1)
 	if err != nil || acts[0].Author != "the admin" {
 		t.Errorf("the audit: %+v, %v", acts, err)
 	}
 	for _, bad := range []string{"http://192.0.2.1:80", "ftp://127.0.0.1", "127.0.0.1:80", "http://u:p@127.0.0.1"} {
-		if _, err := rulesapi.Dial(bad, file); err == nil {
+		if _, err := rulesapi.Dial(bad, tokenFile(t, tokens["admin"])); err == nil {
 			t.Errorf("%s was taken", bad)
 		}
 	}
@@ -315,7 +329,7 @@ func TestClient(t *testing.T) {
 func TestOverridesAreLogged(t *testing.T) {
 	_, db, tokens := serve(t)
 	var log bytes.Buffer
-	server := httptest.NewServer(rulesapi.NewHandler(rulesapi.New(db, rules.Decode, nil), rulesapi.HandlerOptions{
+	server := httptest.NewServer(rulesapi.NewHandler(edit(db), rulesapi.HandlerOptions{
 		Log: slog.New(slog.NewTextHandler(&log, nil)), KeyHash: func(string, string) string { return "hash" },
 	}))
 	for _, request := range [][3]string{
@@ -352,7 +366,7 @@ func (l late) Override(ctx context.Context, rule, key string) (rulesource.Overri
 // what is removed is a block.
 func TestUnblockReplaced(t *testing.T) {
 	_, db, tokens := serve(t)
-	server := httptest.NewServer(rulesapi.NewHandler(rulesapi.New(late{db}, rules.Decode, nil), rulesapi.HandlerOptions{}))
+	server := httptest.NewServer(rulesapi.NewHandler(edit(late{db}), rulesapi.HandlerOptions{}))
 	defer server.Close()
 	ask(t, server, tokens["operator"], "PUT", "/v1/block?rule=api&key=a", "", `{}`)
 	status, answer := ask(t, server, tokens["operator"], "DELETE", "/v1/block?rule=api&key=a", "", "")

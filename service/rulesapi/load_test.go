@@ -13,27 +13,39 @@ import (
 	"testing"
 	"testing/iotest"
 
-	"github.com/stint-dev/stint/internal/testkit/disk"
 	"github.com/stint-dev/stint/rulesdb"
 	"github.com/stint-dev/stint/rulesdb/dbtest"
 	"github.com/stint-dev/stint/rulesource"
-	"github.com/stint-dev/stint/service/rules"
 	"github.com/stint-dev/stint/service/rulesapi"
 )
 
-// loading returns an editor of an empty database with rules.
-func loading(t testing.TB) *rulesapi.Editor {
+// editing returns an editor of an empty database with rules.
+func editing(t testing.TB, document string) *rulesapi.Editor {
 	t.Helper()
-	db := dbtest.Open(t, "sqlite:"+filepath.Join(t.TempDir(), "a.db"), rulesdb.Options{})
-	d := rulesapi.New(db, rules.Decode, nil)
-	doc := "rules: [{name: api, key: [account], limits: [5/m]}, {name: login, key: [ip, path], limits: [5/m]}]\n"
-	if _, err := d.Publish(t.Context(), 0, rulesdb.Revision{Name: "stint.yaml", Document: []byte(doc)}); err != nil {
+	d := edit(dbtest.Open(t, "sqlite:"+filepath.Join(t.TempDir(), "a.db"), rulesdb.Options{}))
+	if _, err := d.Publish(t.Context(), 0, rulesdb.Revision{Name: "stint.yaml", Document: []byte(document)}); err != nil {
 		t.Fatal(err)
 	}
 	return d
 }
 
+// loading returns one into which tests load overrides.
+func loading(t testing.TB) *rulesapi.Editor {
+	t.Helper()
+	return editing(t, "rules: [{name: api, key: [account], limits: [5/m]}, {name: login, key: [ip, path], limits: [5/m]}]\n")
+}
+
 const columns = "rule,key,limits\n"
+
+// customers are overrides of so many customers, as CSV.
+func customers(n int, limit string) string {
+	var all strings.Builder
+	all.WriteString(columns)
+	for i := range n {
+		fmt.Fprintf(&all, "api,customer-%d,%s\n", i, limit)
+	}
+	return all.String()
+}
 
 // TestLoadRefuses: nothing is set unless all can be, and each error has its line and
 // column.
@@ -160,13 +172,7 @@ func TestLoadOver(t *testing.T) {
 // not if it is made of attributes or exported.
 func TestExactKeys(t *testing.T) {
 	server, db, tokens := serve(t)
-	file := filepath.Join(t.TempDir(), "token")
-	disk.Write(t, file, tokens["operator"])
-	k, err := rulesapi.Dial(server.URL, file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	d := rulesapi.New(k, rules.Decode, nil)
+	d := remote(t, server, tokens["operator"])
 	if _, err := d.Key(t.Context(), "api", rulesapi.Customer{Key: "account=a"}); err == nil {
 		t.Error("account=a was taken")
 	}
@@ -223,21 +229,10 @@ func FuzzLoad(f *testing.F) {
 // or what ends too early, changes nothing.
 func TestLoadServed(t *testing.T) {
 	server, db, tokens := serve(t)
-	file := filepath.Join(t.TempDir(), "token")
-	disk.Write(t, file, tokens["operator"])
-	k, err := rulesapi.Dial(server.URL, file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	d := rulesapi.New(k, rules.Decode, nil)
-	var all strings.Builder
-	all.WriteString(columns)
+	d := remote(t, server, tokens["operator"])
 	const n = 12_000
-	for i := range n {
-		fmt.Fprintf(&all, "api,customer-%d,%d/s\n", i, i%7+1)
-	}
 	last := 0
-	if set, err := d.LoadOverrides(t.Context(), "", strings.NewReader(all.String()), func(read, _ int) { last = read }); err != nil || set.Set != n || last != n+1 {
+	if set, err := d.LoadOverrides(t.Context(), "", strings.NewReader(customers(n, "9/s")), func(read, _ int) { last = read }); err != nil || set.Set != n || last != n+1 {
 		t.Fatal(set, last, err)
 	}
 	if held, err := db.Overrides(t.Context(), rulesdb.Page{N: 2 * n}); err != nil || len(held) != n || held[0].Author != "the operator" {
@@ -284,11 +279,7 @@ func TestLoadUnread(t *testing.T) {
 		fmt.Fprint(w, `{"set":1}`)
 	}))
 	defer server.Close()
-	k, err := rulesapi.Dial(server.URL, "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if n, err := rulesapi.New(k, rules.Decode, nil).LoadOverrides(t.Context(), "", strings.NewReader(columns), nil); err != nil || n.Set != 1 {
+	if n, err := edit(dial(t, server, "")).LoadOverrides(t.Context(), "", strings.NewReader(columns), nil); err != nil || n.Set != 1 {
 		t.Fatal(n, err)
 	}
 	if expect := <-asked; expect != "" {
@@ -300,15 +291,9 @@ func TestLoadUnread(t *testing.T) {
 // that nothing can have been done.
 func TestLoadUnreadable(t *testing.T) {
 	server, db, tokens := serve(t)
-	file := filepath.Join(t.TempDir(), "token")
-	disk.Write(t, file, tokens["operator"])
-	k, err := rulesapi.Dial(server.URL, file)
-	if err != nil {
-		t.Fatal(err)
-	}
 	bad := errors.New("a bad sector")
 	from := io.MultiReader(strings.NewReader(columns+"api,new,7/m\n"), iotest.ErrReader(bad))
-	if _, err := rulesapi.New(k, rules.Decode, nil).LoadOverrides(t.Context(), "", from, nil); !errors.Is(err, bad) || errors.Is(err, rulesdb.ErrAmbiguous) {
+	if _, err := remote(t, server, tokens["operator"]).LoadOverrides(t.Context(), "", from, nil); !errors.Is(err, bad) || errors.Is(err, rulesdb.ErrAmbiguous) {
 		t.Error(err)
 	}
 	server.Close() // the server has ended what it was asked
@@ -360,35 +345,24 @@ func (m *meddler) Write(p []byte) (int, error) {
 // before alone. One that breaks off is an error.
 func TestExportOneMoment(t *testing.T) {
 	server, db, tokens := serve(t)
-	file := filepath.Join(t.TempDir(), "token")
-	disk.Write(t, file, tokens["operator"])
-	k, err := rulesapi.Dial(server.URL, file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	remote, local := rulesapi.New(k, rules.Decode, nil), rulesapi.New(db, rules.Decode, nil)
+	served, local := remote(t, server, tokens["operator"]), edit(db)
 	const n = 5000
 	load := func(limit string) {
 		t.Helper()
-		var all strings.Builder
-		all.WriteString(columns)
-		for i := range n {
-			fmt.Fprintf(&all, "api,customer-%d,%s\n", i, limit)
-		}
-		if set, err := local.LoadOverrides(t.Context(), "", strings.NewReader(all.String()), nil); err != nil || set.Set != n {
+		if set, err := local.LoadOverrides(t.Context(), "", strings.NewReader(customers(n, limit)), nil); err != nil || set.Set != n {
 			t.Fatal(set, err)
 		}
 	}
 	load("7/m")
 	out := &meddler{do: func() { load("9/m") }}
-	if err := remote.ExportOverrides(t.Context(), rulesdb.Page{Rule: "api", Prefix: "customer-"}, out); err != nil {
+	if err := served.ExportOverrides(t.Context(), rulesdb.Page{Rule: "api", Prefix: "customer-"}, out); err != nil {
 		t.Fatal(err)
 	}
 	if before, after := strings.Count(out.String(), ",7/m,"), strings.Count(out.String(), ",9/m,"); before != n || after != 0 {
 		t.Errorf("%d rows of before, %d of after", before, after)
 	}
 	out = &meddler{do: server.CloseClientConnections}
-	if err := remote.ExportOverrides(t.Context(), rulesdb.Page{}, out); err == nil && strings.Count(out.String(), "\n") != n+1 {
+	if err := served.ExportOverrides(t.Context(), rulesdb.Page{}, out); err == nil && strings.Count(out.String(), "\n") != n+1 {
 		t.Error("half of it is no error")
 	}
 }

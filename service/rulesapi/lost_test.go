@@ -12,7 +12,6 @@ import (
 
 	"github.com/stint-dev/stint/rulesdb"
 
-	"github.com/stint-dev/stint/service/rules"
 	"github.com/stint-dev/stint/service/rulesapi"
 )
 
@@ -39,12 +38,8 @@ func TestAnswerOfAnother(t *testing.T) {
 			fmt.Fprint(w, one.body)
 		}))
 		defer server.Close()
-		k, err := rulesapi.Dial(server.URL, "")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer k.Close()
-		d, into := rulesapi.New(k, rules.Decode, nil), new(map[string]any)
+		k, into := dial(t, server, ""), new(map[string]any)
+		d := edit(k)
 		for name, ask := range map[string]func() error{
 			"audit":    func() error { _, err := d.Audit(t.Context(), 0, 1); return err },
 			"in force": func() error { _, err := rulesapi.InForce(t.Context(), d); return err },
@@ -64,7 +59,7 @@ func TestAnswerOfAnother(t *testing.T) {
 func TestAnswerLost(t *testing.T) {
 	lost := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
 	admin := func(*http.Request) (string, rulesdb.Role) { return "anna", rulesdb.Admin }
-	database := rulesapi.NewHandler(rulesapi.New(unanswered{}, rules.Decode, nil), rulesapi.HandlerOptions{Guest: admin})
+	database := rulesapi.NewHandler(edit(unanswered{}), rulesapi.HandlerOptions{Guest: admin})
 	for name, one := range map[string]struct {
 		handler   http.Handler
 		closed    bool
@@ -75,11 +70,7 @@ func TestAnswerLost(t *testing.T) {
 		if one.closed {
 			server.Close()
 		}
-		k, err := rulesapi.Dial(server.URL, "")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer k.Close()
+		k := dial(t, server, "")
 		if err := k.Accept(t.Context(), "", "restored"); err == nil || errors.Is(err, rulesdb.ErrAmbiguous) != one.ambiguous {
 			t.Errorf("%s: an act: %v", name, err)
 		}

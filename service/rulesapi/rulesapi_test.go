@@ -11,7 +11,6 @@ import (
 	"github.com/stint-dev/stint/rulesdb/dbtest"
 	"github.com/stint-dev/stint/rulesource"
 
-	"github.com/stint-dev/stint/service/rules"
 	"github.com/stint-dev/stint/service/rulesapi"
 )
 
@@ -59,7 +58,7 @@ func exercise(t *testing.T, d *rulesapi.Editor) {
 
 func TestDesk(t *testing.T) {
 	db := dbtest.Open(t, "sqlite:"+filepath.Join(t.TempDir(), "a.db"), rulesdb.Options{})
-	d := rulesapi.New(db, rules.Decode, nil)
+	d := edit(db)
 	if _, err := d.Rules(t.Context()); !errors.Is(err, rulesource.ErrEmpty) {
 		t.Errorf("no rules: %v", err)
 	}
@@ -74,12 +73,7 @@ func TestDesk(t *testing.T) {
 
 // TestKey has keys as people write them.
 func TestKey(t *testing.T) {
-	db := dbtest.Open(t, "sqlite:"+filepath.Join(t.TempDir(), "a.db"), rulesdb.Options{})
-	d := rulesapi.New(db, rules.Decode, nil)
-	text := `{"rules": [{"name": "one", "key": ["ip"], "limits": ["5/m"]}, {"name": "two", "key": ["ip", "user"], "limits": ["5/m"]}, {"name": "all", "key": [], "limits": ["5/m"]}, {"name": "token", "key": ["header.x-api-key"], "limits": ["5/m"]}]}`
-	if _, err := d.Publish(t.Context(), 0, rulesdb.Revision{Name: "a.json", Document: []byte(text)}); err != nil {
-		t.Fatal(err)
-	}
+	d := editing(t, `{"rules": [{"name": "one", "key": ["ip"], "limits": ["5/m"]}, {"name": "two", "key": ["ip", "user"], "limits": ["5/m"]}, {"name": "all", "key": [], "limits": ["5/m"]}, {"name": "token", "key": ["header.x-api-key"], "limits": ["5/m"]}]}`)
 	two := "9:192.0.2.74:anna"
 	hash := "~AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"
 	tests := []struct {

@@ -12,7 +12,6 @@ import (
 
 	"github.com/stint-dev/stint/rulesdb"
 
-	"github.com/stint-dev/stint/service/rules"
 	"github.com/stint-dev/stint/service/rulesapi"
 )
 
@@ -56,7 +55,7 @@ func TestStoppedBackend(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				backend := &stopped{revisions: revisions, letGo: make(chan struct{})}
-				editor := rulesapi.New(backend, rules.Decode, nil)
+				editor := edit(backend)
 				var all sync.WaitGroup
 				all.Go(func() {
 					if f, err := editor.Rules(t.Context()); err != nil || len(f.Rules.Names()) != 2 {
@@ -91,7 +90,7 @@ func TestManyOperators(t *testing.T) {
 		const most, more = 1024, 100
 		backend := &stopped{revisions: true, letGo: make(chan struct{})}
 		operator := func(*http.Request) (string, rulesdb.Role) { return "anna", rulesdb.Operator }
-		h := rulesapi.NewHandler(rulesapi.New(backend, rules.Decode, nil), rulesapi.HandlerOptions{Guest: operator})
+		h := rulesapi.NewHandler(edit(backend), rulesapi.HandlerOptions{Guest: operator})
 		ask := func() (status int) {
 			answer := httptest.NewRecorder()
 			h.ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), "GET", "/v1/rules/history", nil))

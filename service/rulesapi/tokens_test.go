@@ -12,7 +12,6 @@ import (
 
 	"github.com/stint-dev/stint/rulesdb"
 
-	"github.com/stint-dev/stint/service/rules"
 	"github.com/stint-dev/stint/service/rulesapi"
 	"github.com/stint-dev/stint/service/server"
 )
@@ -46,6 +45,20 @@ func (l *lately) make(text string) {
 	l.tokens = append(l.tokens, rulesdb.Token{Name: text, Role: rulesdb.Viewer, Hash: rulesdb.HashToken(text)})
 }
 
+// here asks a handler for a path that is for who has a token.
+func here(tokens rulesapi.Backend, guest func(*http.Request) (string, rulesdb.Role)) (ask func(token string) (status int)) {
+	h := rulesapi.NewHandler(edit(tokens), rulesapi.HandlerOptions{
+		Guest:  guest,
+		Routes: []rulesapi.Route{{Method: "GET", Path: "/v1/here", Role: rulesdb.Viewer, Serve: func(*rulesapi.Request) (int, any, error) { return http.StatusOK, "here", nil }}},
+	})
+	return func(token string) int {
+		w, r := httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/v1/here", nil)
+		r.Header.Set("Authorization", "Bearer "+token)
+		h.ServeHTTP(w, r)
+		return w.Code
+	}
+}
+
 // TestTokenEnds: whether a token has expired is what the database says, which dates
 // it, and not this machine's clock.
 func TestTokenEnds(t *testing.T) {
@@ -53,15 +66,10 @@ func TestTokenEnds(t *testing.T) {
 		{Name: "good", Role: rulesdb.Viewer, Hash: rulesdb.HashToken("good"), Expires: time.Now().Add(-time.Hour)},
 		{Name: "ended", Role: rulesdb.Viewer, Hash: rulesdb.HashToken("ended"), Expires: time.Now().Add(time.Hour), Ended: true},
 	}}
-	h := rulesapi.NewHandler(rulesapi.New(backend, rules.Decode, nil), rulesapi.HandlerOptions{
-		Routes: []rulesapi.Route{{Method: "GET", Path: "/v1/here", Role: rulesdb.Viewer, Serve: func(*rulesapi.Request) (int, any, error) { return http.StatusOK, "here", nil }}},
-	})
+	ask := here(backend, nil)
 	for token, want := range map[string]int{"good": http.StatusOK, "ended": http.StatusUnauthorized} {
-		w, r := httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/v1/here", nil)
-		r.Header.Set("Authorization", "Bearer "+token)
-		h.ServeHTTP(w, r)
-		if w.Code != want {
-			t.Errorf("%s: %d, want %d", token, w.Code, want)
+		if status := ask(token); status != want {
+			t.Errorf("%s: %d, want %d", token, status, want)
 		}
 	}
 }
@@ -71,15 +79,7 @@ func TestTokenEnds(t *testing.T) {
 func TestTokenJustMade(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		backend := new(lately)
-		h := rulesapi.NewHandler(rulesapi.New(backend, rules.Decode, nil), rulesapi.HandlerOptions{
-			Routes: []rulesapi.Route{{Method: "GET", Path: "/v1/here", Role: rulesdb.Viewer, Serve: func(*rulesapi.Request) (int, any, error) { return http.StatusOK, "here", nil }}},
-		})
-		ask := func(token string) int {
-			w, r := httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/v1/here", nil)
-			r.Header.Set("Authorization", "Bearer "+token)
-			h.ServeHTTP(w, r)
-			return w.Code
-		}
+		ask := here(backend, nil)
 		backend.make("first")
 		if status := ask("first"); status != http.StatusOK {
 			t.Errorf("the first: %d", status)
@@ -109,20 +109,15 @@ func TestTokenJustMade(t *testing.T) {
 // at once, and the others are refused within seconds, and then at once for a while.
 func TestTokensHang(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := rulesapi.NewHandler(rulesapi.New(hung{}, rules.Decode, nil), rulesapi.HandlerOptions{
-			Guest: func(r *http.Request) (string, rulesdb.Role) {
-				if server.Bearer(r) == "of-a-file" {
-					return "vera", rulesdb.Viewer
-				}
-				return "", ""
-			},
-			Routes: []rulesapi.Route{{Method: "GET", Path: "/v1/here", Role: rulesdb.Viewer, Serve: func(*rulesapi.Request) (int, any, error) { return http.StatusOK, "here", nil }}},
+		looks := here(hung{}, func(r *http.Request) (string, rulesdb.Role) {
+			if server.Bearer(r) == "of-a-file" {
+				return "vera", rulesdb.Viewer
+			}
+			return "", ""
 		})
-		ask := func(token string) (int, time.Duration) {
-			began, w, r := time.Now(), httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/v1/here", nil)
-			r.Header.Set("Authorization", "Bearer "+token)
-			h.ServeHTTP(w, r)
-			return w.Code, time.Since(began) // of the bubble's clock
+		ask := func(token string) (status int, took time.Duration) {
+			began := time.Now() // of the bubble's clock
+			return looks(token), time.Since(began)
 		}
 		waiting := make(chan struct{})
 		go func() {
