@@ -14,9 +14,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/memstore"
-	"github.com/stint-dev/stint/meter"
 	"github.com/stint-dev/stint/policy"
 	"github.com/stint-dev/stint/redisstore"
 	"github.com/stint-dev/stint/service/observe"
@@ -131,20 +129,6 @@ func TestLog(t *testing.T) {
 	})
 }
 
-// foreign is a store in which another program has a rule's keys.
-type foreign struct{ *memstore.Store }
-
-type foreignBound struct{ stint.Bound }
-
-func (f foreign) Bind(name string, limits ...stint.Limit) (stint.Bound, error) {
-	bound, err := f.Store.Bind(name, limits...)
-	return foreignBound{bound}, err
-}
-
-func (foreignBound) Decide(context.Context, meter.Op, string, int64) (stint.Decision, error) {
-	return stint.Decision{}, redisstore.ReplyError("WRONGTYPE Operation")
-}
-
 // TestLogKinds has a line of each kind: shadow, a block, a missing key, a store
 // that fails, a key in clear.
 func TestLogKinds(t *testing.T) {
@@ -165,7 +149,7 @@ func TestLogKinds(t *testing.T) {
 		for range 3 {
 			o.Failed("auth", errBroken)
 		}
-		ask(o, newPolicy(t, broken{newStore()}, rulesFile), policy.Map{"path": "/e", "ip": "192.0.2.8"})
+		ask(o, newPolicy(t, broken{newStore(), errBroken}, rulesFile), policy.Map{"path": "/e", "ip": "192.0.2.8"})
 		log.want(t, `level=ERROR msg="store failed" interface=auth error="store: no answer"`)
 		time.Sleep(time.Minute)
 		synctest.Wait()
@@ -190,7 +174,7 @@ func TestLogKinds(t *testing.T) {
 			o.Failed("auth", fmt.Errorf("%w: credentials", redisstore.ErrConfiguration))
 			o.Failed("auth", fmt.Errorf("%w: %w", redisstore.ErrNotExecuted, redisstore.ReplyError("OOM command not allowed")))
 			o.Failed("auth", fmt.Errorf("%w: %w", redisstore.ErrNotExecuted, redisstore.ReplyError("READONLY You can't write")))
-			ask(o, newPolicy(t, foreign{newStore()}, rulesFile), policy.Map{"path": "/e", "ip": "192.0.2.8"})
+			ask(o, newPolicy(t, broken{newStore(), redisstore.ReplyError("WRONGTYPE Operation")}, rulesFile), policy.Map{"path": "/e", "ip": "192.0.2.8"})
 		}
 		log.want(t,
 			`level=ERROR msg="store failed" interface=auth error="store: no answer"`,

@@ -13,10 +13,7 @@ import (
 // TestLimits has the limits of rules, with their tiers and named overrides, as the rules
 // are at each scrape; and of very many a bounded number, and how many are left out.
 func TestLimits(t *testing.T) {
-	rules := func(text string) *policy.Rules {
-		return made.Rules(t, text)
-	}
-	now := rules(`{"rules": [
+	now := made.Rules(t, `{"rules": [
 		{"name": "api", "key": ["jwt.org"], "tiers": {"by": "jwt.plan", "default": "free", "plans": {"free": "1/s", "pro": ["10/s burst 20", {"limit": "5000/month in UTC", "name": "quota"}], "gone": {"block": true}}},
 			"overrides": [{"name": "acme", "when": {"jwt.org": "acme"}, "limits": "100/s"}, {"when": {"jwt.org": "other"}, "limits": "7/s"}]},
 		{"name": "site", "key": ["ip"], "limits": ["50 per day in Europe/Paris", "4 in flight"]}, {"name": "banned", "block": true}]}`)
@@ -53,7 +50,7 @@ stint_rule_limits_left_out 0`
 	for i := range many {
 		many[i] = fmt.Sprintf(`{"name": "r%d", "key": [], "match": {"path": "/%d"}, "limits": ["1/s"]}`, i, i)
 	}
-	now = rules(`{"rules": [` + strings.Join(many, ",") + `]}`)
+	now = made.Rules(t, `{"rules": [`+strings.Join(many, ",")+`]}`)
 	if lines := limitLines(); len(lines) != 2001 || lines[2000] != "stint_rule_limits_left_out 500" {
 		t.Errorf("%d lines, %s", len(lines), lines[len(lines)-1])
 	}

@@ -190,14 +190,8 @@ func TestUsedOfShare(t *testing.T) {
 		warned = append(warned, fmt.Sprint(w.About.Rule, " ", w.Type, " ", *w.About.Used, " of ", w.About.Of))
 	}})})
 	store := memstore.New(memstore.Options{})
-	rules, err := policy.Parse([]byte(`{"rules": [{"name": "share", "key": ["ip"], "limits": ["100 per day fixed_window"]}, {"name": "open", "key": ["ip"], "limits": ["1 per day"], "on_store_failure": "open"}]}`))
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := policy.New(store, rules, policy.Options{Local: memstore.New(memstore.Options{}), Nodes: 10})
-	if err != nil {
-		t.Fatal(err)
-	}
+	const file = `{"rules": [{"name": "share", "key": ["ip"], "limits": ["100 per day fixed_window"]}, {"name": "open", "key": ["ip"], "limits": ["1 per day"], "on_store_failure": "open"}]}`
+	p := made.Policy(t, store, made.Rules(t, file), policy.Options{Local: memstore.New(memstore.Options{}), Nodes: 10})
 	defer p.Close()
 	_ = store.Close()
 	var near []string
@@ -215,24 +209,30 @@ func TestUsedOfShare(t *testing.T) {
 	}
 }
 
-// broken is a store that has stopped to answer.
-type broken struct{ *memstore.Store }
+// broken is a store that fails.
+type broken struct {
+	*memstore.Store
+	err error
+}
 
-type brokenBound struct{ stint.Bound }
+type brokenBound struct {
+	stint.Bound
+	err error
+}
 
 var errBroken = errors.New("store: no answer")
 
 func (b broken) Bind(name string, limits ...stint.Limit) (stint.Bound, error) {
 	bound, err := b.Store.Bind(name, limits...)
-	return brokenBound{bound}, err
+	return brokenBound{bound, b.err}, err
 }
 
-func (broken) Decide(context.Context, meter.Op, []stint.Layer, int64) (stint.Decision, error) {
-	return stint.Decision{}, errBroken
+func (b broken) Decide(context.Context, meter.Op, []stint.Layer, int64) (stint.Decision, error) {
+	return stint.Decision{}, b.err
 }
 
-func (brokenBound) Decide(context.Context, meter.Op, string, int64) (stint.Decision, error) {
-	return stint.Decision{}, errBroken
+func (b brokenBound) Decide(context.Context, meter.Op, string, int64) (stint.Decision, error) {
+	return stint.Decision{}, b.err
 }
 
 // TestFallback holds rules that decide without their store to being counted
@@ -244,7 +244,7 @@ func TestFallback(t *testing.T) {
 		{"name": "c", "match": {"path": "/c"}, "key": ["ip"], "limits": ["1/h"], "on_store_failure": "closed"},
 		{"name": "d", "match": {"path": "/d"}, "key": ["ip"], "limits": ["1/h"], "shadow": true}
 	]}`
-	p := made.Policy(t, broken{memstore.New(memstore.Options{})}, made.Rules(t, file), policy.Options{Local: memstore.New(memstore.Options{})})
+	p := made.Policy(t, broken{memstore.New(memstore.Options{}), errBroken}, made.Rules(t, file), policy.Options{Local: memstore.New(memstore.Options{})})
 	t.Cleanup(p.Close)
 	o := observe.New(observe.Options{})
 	for _, path := range []string{"/a", "/a", "/b", "/c", "/d", "/none"} {
@@ -317,7 +317,7 @@ func TestDocument(t *testing.T) {
 	o.WatchClaims(func(yield func(string, uint64) bool) { yield("valid", 2) })
 	o.WatchSnapshot(time.Now)
 	o.Reloaded(time.Now(), nil)
-	p := newPolicy(t, broken{store}, rulesFile)
+	p := newPolicy(t, broken{store, errBroken}, rulesFile)
 	o.WatchRules(p.Rules)
 	ask(o, p, policy.Map{"path": "/e", "ip": "192.0.2.7"})
 	var settled policy.Result
