@@ -17,6 +17,21 @@ import (
 	"github.com/stint-dev/stint/service/server"
 )
 
+// open begins n calls on connections in turn, and does not end them before ctx does: over has the
+// codes of those that are.
+func open(ctx context.Context, t *testing.T, method string, n int, on ...*grpc.ClientConn) (over chan codes.Code) {
+	t.Helper()
+	over = make(chan codes.Code, n)
+	for i := range n {
+		s, err := on[i%len(on)].NewStream(ctx, &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, method)
+		if err != nil {
+			t.Fatal(err)
+		}
+		go func() { over <- status.Code(s.RecvMsg(new(pb.RateLimitResponse))) }()
+	}
+	return over
+}
+
 // TestCallsBounded begins calls and does not end them, on several connections. Those
 // beyond the bound of an address are refused at once, other addresses are answered,
 // and all are when the calls are over. Watches of health take no place of a call.
@@ -45,24 +60,12 @@ func TestCallsBounded(t *testing.T) {
 	}
 	ctx, end := context.WithCancel(soon(t))
 	defer end()
-	refused := make(chan codes.Code, 100)
 	begin := func(method string, in int) { // in of 24 are let in, and not ended
 		t.Helper()
-		for i := range 24 {
-			s, err := flood[i%2].NewStream(ctx, &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, method)
-			if err != nil {
-				t.Fatal(err)
-			}
-			go func() { refused <- status.Code(s.RecvMsg(new(pb.RateLimitResponse))) }()
-		}
+		refused := open(ctx, t, method, 24, flood...)
 		for range 24 - in {
-			select {
-			case code := <-refused:
-				if code != codes.Unavailable {
-					t.Errorf("%s beyond the bound: %v", method, code)
-				}
-			case <-time.After(30 * time.Second):
-				t.Fatalf("%s: more than %d are held", method, in)
+			if code := <-refused; code != codes.Unavailable {
+				t.Errorf("%s beyond the bound: %v", method, code)
 			}
 		}
 	}

@@ -17,10 +17,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/stint-dev/stint/internal/testkit/pages"
-	"github.com/stint-dev/stint/memstore"
-	"github.com/stint-dev/stint/service/observe"
 	"github.com/stint-dev/stint/service/rls"
-	"github.com/stint-dev/stint/service/rules"
 )
 
 // TestDocsRequests sends the requests of docs/ENVOY.md, one after the other,
@@ -32,17 +29,7 @@ func TestDocsRequests(t *testing.T) {
 		t.Fatalf("%d blocks: a request without an answer", len(all))
 	}
 	synctest.Test(t, func(t *testing.T) {
-		file, err := rules.Decode("stint.yaml", []byte(pages.Blocks(page, "yaml")[0]))
-		if err != nil {
-			t.Fatal(err)
-		}
-		source, err := rules.Open(memstore.New(memstore.Options{}), "", file, rules.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		observer := observe.New(observe.Options{})
-		defer observer.Close()
-		s := rls.New(rls.Options{Source: source, Observer: observer})
+		s := serviceOf(t, pages.Blocks(page, "yaml")[0], rls.Options{})
 		for i := 0; i < len(all); i += 2 {
 			_, answer, err := s.JSON(t.Context(), []byte(all[i]), false)
 			if err != nil {

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
+	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/internal/testkit/freeport"
 	"github.com/stint-dev/stint/internal/testkit/leaktest"
 	"github.com/stint-dev/stint/memstore"
@@ -49,7 +50,12 @@ func serviceOf(t testing.TB, text string, o rls.Options) *rls.Service {
 	if err != nil {
 		t.Fatal(err)
 	}
-	store := memstore.New(memstore.Options{})
+	return serviceOn(t, memstore.New(memstore.Options{}), file, o)
+}
+
+func serviceOn(t testing.TB, store stint.Store, file *rules.File, o rls.Options) *rls.Service {
+	t.Helper()
+	var err error
 	t.Cleanup(func() { _ = store.Close() })
 	if o.Source, err = rules.Open(store, "", file, rules.Options{}); err != nil {
 		t.Fatal(err)

@@ -13,7 +13,6 @@ import (
 
 	"github.com/stint-dev/stint/redisstore"
 
-	"github.com/stint-dev/stint/service/observe"
 	"github.com/stint-dev/stint/service/rls"
 	"github.com/stint-dev/stint/service/rules"
 )
@@ -31,14 +30,7 @@ func TestOverridesHeld(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer store.Close()
-	source, err := rules.Open(store, "", file, rules.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	observer := observe.New(observe.Options{})
-	defer observer.Close()
-	s := rls.New(rls.Options{Source: source, Observer: observer})
+	s := serviceOn(t, store, file, rls.Options{})
 	ask := func(key string, l *ratelimit.RateLimitDescriptor_RateLimitOverride) *pb.RateLimitResponse {
 		t.Helper()
 		entries := func(value string) []*ratelimit.RateLimitDescriptor_Entry {

@@ -10,10 +10,8 @@ import (
 	"time"
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
-	"google.golang.org/grpc/status"
 
 	"github.com/stint-dev/stint/service/rls"
 )
@@ -78,22 +76,10 @@ func TestMetadataOfOpenCalls(t *testing.T) {
 	ctx, end := context.WithCancel(metadata.AppendToOutgoingContext(soon(t), pairs...))
 	defer end()
 	const all, most = 60, 40 // of 2 MB each, in a quarter of 256 MiB
-	refused := make(chan codes.Code, all)
-	for range all {
-		call, err := flood.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, pb.RateLimitService_ShouldRateLimit_FullMethodName)
-		if err != nil {
-			t.Fatal(err)
-		}
-		go func() { refused <- status.Code(call.RecvMsg(new(pb.RateLimitResponse))) }()
-	}
+	refused := open(ctx, t, pb.RateLimitService_ShouldRateLimit_FullMethodName, all, flood)
 	for range all - most {
-		select {
-		case code := <-refused:
-			if code != codes.Unavailable {
-				t.Errorf("a call beyond the room: %v", code)
-			}
-		case <-time.After(20 * time.Second):
-			t.Fatalf("more than %d calls are held", most)
+		if code := <-refused; code != codes.Unavailable {
+			t.Errorf("a call beyond the room: %v", code)
 		}
 	}
 	for _, c := range []pb.RateLimitServiceClient{other, pb.NewRateLimitServiceClient(flood)} {

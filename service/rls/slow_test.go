@@ -130,6 +130,7 @@ func dialRaw(t *testing.T, address string) *rawConn {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = conn.Close() })
+	_ = conn.SetDeadline(time.Now().Add(time.Minute))
 	r := &rawConn{Conn: conn, Framer: http2.NewFramer(conn, conn)}
 	r.fields = hpack.NewEncoder(&r.head)
 	_, err = conn.Write([]byte(http2.ClientPreface))
