@@ -1,7 +1,6 @@
 package resp_test
 
 import (
-	"bufio"
 	"fmt"
 	"io"
 	"net"
@@ -56,12 +55,7 @@ func TestMaxConns(t *testing.T) {
 	for range 2 {
 		c := dial(t, address)
 		open = append(open, c)
-		if _, err := io.WriteString(c, "PING\r\n"); err != nil {
-			t.Fatal(err)
-		}
-		if line, err := bufio.NewReader(c).ReadString('\n'); err != nil || line != "+PONG\r\n" {
-			t.Fatalf("%q, %v", line, err)
-		}
+		says(t, c, "PING", "+PONG")
 	}
 	if server.Conns() != 2 {
 		t.Errorf("%d connections", server.Conns())
@@ -125,13 +119,7 @@ func TestUnknown(t *testing.T) {
 	t.Parallel() // it waits
 	address, server := start(t, resp.Options{Unknown: 10 * time.Second, Admit: func(token string) bool { return token == "good" }})
 	known := dial(t, address)
-	if _, err := io.WriteString(known, "AUTH good\r\n"); err != nil {
-		t.Fatal(err)
-	}
-	answers := bufio.NewReader(known)
-	if line, err := answers.ReadString('\n'); err != nil || line != "+OK\r\n" {
-		t.Fatalf("%q, %v", line, err)
-	}
+	says(t, known, "AUTH good", "+OK")
 	silent, loud := dial(t, address), dial(t, address)
 	go func() {
 		for {
@@ -147,12 +135,7 @@ func TestUnknown(t *testing.T) {
 		}
 	}
 	await.Until(t, "both gone", func() bool { return server.Conns() == 1 })
-	if _, err := io.WriteString(known, "PING\r\n"); err != nil {
-		t.Fatal(err)
-	}
-	if line, err := answers.ReadString('\n'); err != nil || line != "+PONG\r\n" {
-		t.Errorf("%q, %v", line, err)
-	}
+	says(t, known, "PING", "+PONG")
 }
 
 // TestTooLong sends commands that are too long: each is answered as wrong, and so are those

@@ -39,7 +39,8 @@ func TestGoRedis(t *testing.T) {
 	}
 }
 
-// TestInFlight holds a place by a reservation, which other commands cannot.
+// TestInFlight holds a place by a reservation, which other commands cannot. Of a queue, all say
+// how long to wait, or their callers cannot keep the pace.
 func TestInFlight(t *testing.T) {
 	address, _ := start(t, resp.Options{})
 	client := redis.NewClient(&redis.Options{Addr: address, Protocol: 3})
@@ -65,35 +66,36 @@ func TestInFlight(t *testing.T) {
 	if err := client.Do(t.Context(), "STINT.CHECK", "path", "/gpu").Err(); err == nil || !strings.Contains(err.Error(), "STINT.RESERVE") {
 		t.Errorf("a check: %v", err)
 	}
-}
-
-func run(t *testing.T, name string, args ...string) string {
-	t.Helper()
-	out, err := exec.CommandContext(t.Context(), name, args...).CombinedOutput()
-	if err != nil {
-		t.Fatalf("%s: %v\n%s\n(Debian: apt-get install redis-tools)", name, err, out)
+	for i, want := range []any{nil, int64(3_600_000), int64(7_200_000)} { // the first starts at once
+		command := []string{"STINT.CHECK", "STINT.CHECK", "STINT.RESERVE"}[i]
+		if got := ask(command, "path", "/queue", "ip", "192.0.2.7")["delay_ms"]; got != want {
+			t.Errorf("%s, behind %d: a delay of %v ms, want %v", command, i, got, want)
+		}
 	}
-	return string(out)
 }
 
-func TestRedisCLI(t *testing.T) {
+// TestHeaderNames counts a header under one name, in whatever case it comes, as /v1 does.
+func TestHeaderNames(t *testing.T) {
+	address, _ := start(t, resp.Options{})
+	got := talk(t, address, "STINT.CHECK header.X-Api-Key a\r\nSTINT.CHECK header.x-api-key a\r\nSTINT.CHECK header.x-api-key a HEADER.X-API-KEY b\r\nQUIT\r\n")
+	if strings.Count(got, "allowed\r\n:0") != 1 || !strings.Contains(got, "an attribute twice") {
+		t.Errorf("a client twice, and a header twice: %q; want it denied once, and one error", got)
+	}
+}
+
+// TestRedisTools asks with the programs that come with Redis.
+func TestRedisTools(t *testing.T) {
 	address, _ := start(t, resp.Options{})
 	_, port, _ := strings.Cut(address, ":")
-	got := run(t, "redis-cli", "-h", "127.0.0.1", "-p", port, "CL.THROTTLE", "user123", "15", "30", "60")
-	if got != "0\n16\n15\n-1\n2\n" {
-		t.Errorf("%q", got)
-	}
-	got = run(t, "redis-cli", "-3", "-h", "127.0.0.1", "-p", port, "STINT.PEEK", "path", "/login", "ip", "192.0.2.1")
-	if !strings.Contains(got, "remaining 2\n") {
-		t.Errorf("%q", got)
-	}
-}
-
-func TestRedisBenchmark(t *testing.T) {
-	address, _ := start(t, resp.Options{})
-	_, port, _ := strings.Cut(address, ":")
-	got := run(t, "redis-benchmark", "-h", "127.0.0.1", "-p", port, "-n", "20000", "-c", "20", "-P", "16", "-q", "CL.THROTTLE", "k", "15", "30", "60")
-	if !strings.Contains(got, "requests per second") {
-		t.Errorf("%q", got)
+	for _, one := range []struct{ tool, want string }{
+		{"redis-cli -h 127.0.0.1 -p PORT CL.THROTTLE user123 15 30 60", "0\n16\n15\n-1\n2\n"},
+		{"redis-cli -3 -h 127.0.0.1 -p PORT STINT.PEEK path /login ip 192.0.2.1", "remaining 2\n"},
+		{"redis-benchmark -h 127.0.0.1 -p PORT -n 20000 -c 20 -P 16 -q CL.THROTTLE k 15 30 60", "requests per second"},
+	} {
+		words := strings.Fields(strings.Replace(one.tool, "PORT", port, 1))
+		out, err := exec.CommandContext(t.Context(), words[0], words[1:]...).CombinedOutput()
+		if err != nil || !strings.Contains(string(out), one.want) {
+			t.Errorf("%s: %q, %v (Debian: apt-get install redis-tools)", one.tool, out, err)
+		}
 	}
 }

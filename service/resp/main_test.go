@@ -112,6 +112,18 @@ func dial(t testing.TB, address string) net.Conn {
 	return c
 }
 
+// says sends a command on a connection, and wants a line for it.
+func says(t testing.TB, c net.Conn, command, want string) {
+	t.Helper()
+	if _, err := io.WriteString(c, command+"\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	line := make([]byte, len(want)+len("\r\n"))
+	if _, err := io.ReadFull(c, line); err != nil || string(line) != want+"\r\n" {
+		t.Fatalf("%s: %q, %v; want %s", command, line, err, want)
+	}
+}
+
 // talk sends what it is given and returns all that comes until the server
 // closes, which QUIT makes it do.
 func talk(t testing.TB, address, send string) string {

@@ -79,6 +79,16 @@ func (b *backlog) Close() error {
 	return nil
 }
 
+// behind serves clients that wait to be accepted, until stop is called.
+func behind(t *testing.T, waiting int) (server *resp.Server, clients []net.Conn, stop func() error) {
+	server = prepare(t, resp.Options{})
+	ln, clients := newBacklog(waiting)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- server.Serve(ctx, ln, 10*time.Second) }()
+	return server, clients, func() error { cancel(); return <-done }
+}
+
 // TestStopLosesNobody stops a server while clients wait to be accepted: all are,
 // and are answered what they have asked, or ask within a moment, and then closed.
 func TestStopLosesNobody(t *testing.T) {
@@ -116,16 +126,12 @@ func TestStopLosesNobody(t *testing.T) {
 // command: what is taken from it is answered, the last before the end too.
 func TestStopAnswersWhatArrived(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server := prepare(t, resp.Options{})
-		ln, clients := newBacklog(1)
-		ctx, cancel := context.WithCancel(t.Context())
-		defer cancel()
-		done := make(chan error, 1)
-		go func() { done <- server.Serve(ctx, ln, 10*time.Second) }()
+		_, clients, stop := behind(t, 1)
+		stopped := make(chan error, 1)
 		asked, answered := 0, 0
 		for answer := make([]byte, len("$2\r\nhi\r\n")); ; answered++ {
 			if asked == 10 {
-				cancel()
+				go func() { stopped <- stop() }()
 			}
 			if _, err := fmt.Fprint(clients[0], "ECHO hi\r\n"); err != nil {
 				break
@@ -140,7 +146,7 @@ func TestStopAnswersWhatArrived(t *testing.T) {
 		if asked < 10 || answered != asked {
 			t.Errorf("%d of %d answered", answered, asked)
 		}
-		if err := <-done; err != nil {
+		if err := <-stopped; err != nil {
 			t.Error(err)
 		}
 	})
@@ -150,12 +156,7 @@ func TestStopAnswersWhatArrived(t *testing.T) {
 // on; a connection that says nothing stays.
 func TestHalfCommand(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server := prepare(t, resp.Options{})
-		ln, clients := newBacklog(3)
-		ctx, cancel := context.WithCancel(t.Context())
-		defer cancel()
-		done := make(chan error, 1)
-		go func() { done <- server.Serve(ctx, ln, 10*time.Second) }()
+		server, clients, stop := behind(t, 3)
 		for i, begin := range []string{"", "*2\r\n$4\r\nECHO\r\n$60000\r\n", "*2\r\n$4\r\nECHO\r\n$900000\r\n"} {
 			if begin == "" {
 				continue
@@ -180,8 +181,7 @@ func TestHalfCommand(t *testing.T) {
 		if _, err := io.ReadFull(clients[0], answer); err != nil {
 			t.Error(err)
 		}
-		cancel()
-		if err := <-done; err != nil {
+		if err := stop(); err != nil {
 			t.Error(err)
 		}
 	})
