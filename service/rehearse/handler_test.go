@@ -25,21 +25,21 @@ func (s *slow) Write(b []byte) (int, error) {
 	return s.ResponseWriter.Write(b)
 }
 
+// serving returns a handler that rehearses what a policy has decided.
+func serving(t *testing.T) (http.Handler, *policy.Policy) {
+	t.Helper()
+	p, recorder := live(t, `{"rules": [{"name": "site", "key": ["ip"], "limits": ["2/h"]}]}`, rehearse.RecorderOptions{})
+	return rehearse.NewHandler(rehearse.HandlerOptions{
+		Policy: func() *policy.Policy { return p }, Recorder: recorder, Fresh: true, Check: rules.Decode,
+		Who: func(*http.Request) (string, rulesdb.Role, error) { return "anna", rulesdb.Viewer, nil },
+	}), p
+}
+
 // TestHandlerOneAtATime asks for a rehearsal while one is under way: it is refused
 // at once, and done when the other has ended.
 func TestHandlerOneAtATime(t *testing.T) {
-	const document = `{"rules": [{"name": "site", "key": ["ip"], "limits": ["2/h"]}]}`
-	p, recorder := live(t, document, rehearse.RecorderOptions{})
-	var r policy.Result
-	for range 3 {
-		if err := p.Decide(t.Context(), policy.Map{"ip": "192.0.2.7"}, 1, &r); err != nil {
-			t.Fatal(err)
-		}
-	}
-	h := rehearse.NewHandler(rehearse.HandlerOptions{
-		Policy: func() *policy.Policy { return p }, Recorder: recorder, Fresh: true, Check: rules.Decode,
-		Who: func(*http.Request) (string, rulesdb.Role, error) { return "anna", rulesdb.Viewer, nil },
-	})
+	h, p := serving(t)
+	decide(t, p, "192.0.2.7", 3)
 	ask := func(w http.ResponseWriter) {
 		body := `{"document":"rules: [{name: site, key: [ip], limits: [1/h]}]","warm_up":"0s"}`
 		h.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/v1/rehearse", strings.NewReader(body)))
@@ -70,11 +70,7 @@ func TestHandlerOneAtATime(t *testing.T) {
 
 // TestHandlerBody rejects bodies that two programs could read in two ways.
 func TestHandlerBody(t *testing.T) {
-	p, recorder := live(t, `{"rules": [{"name": "site", "key": ["ip"], "limits": ["2/h"]}]}`, rehearse.RecorderOptions{})
-	h := rehearse.NewHandler(rehearse.HandlerOptions{
-		Policy: func() *policy.Policy { return p }, Recorder: recorder, Fresh: true, Check: rules.Decode,
-		Who: func(*http.Request) (string, rulesdb.Role, error) { return "anna", rulesdb.Viewer, nil },
-	})
+	h, _ := serving(t)
 	for body, want := range map[string]string{
 		`{"document":"rules: []","document":"rules: []"}`: `"document\" twice`,
 		`{"document":"rules: []","Top":5}`:                "names are in lower case",

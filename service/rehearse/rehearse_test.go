@@ -35,6 +35,17 @@ func live(t testing.TB, document string, o rehearse.RecorderOptions) (*policy.Po
 	return p, recorder
 }
 
+// decide asks n times of an address, at /login.
+func decide(t testing.TB, p *policy.Policy, ip string, n int) {
+	t.Helper()
+	var r policy.Result
+	for range n {
+		if err := p.Decide(t.Context(), policy.Map{"path": "/login", "ip": ip}, 1, &r); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 const (
 	five = `{"rules": [{"name": "login", "match": {"path": "/login"}, "key": ["ip"], "limits": ["5 per minute sliding_log"]}]}`
 	two  = `{"rules": [{"name": "login", "match": {"path": "/login"}, "key": ["ip"], "limits": ["2 per minute sliding_log"]}]}`
@@ -45,13 +56,8 @@ const (
 func TestCounts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, recorder := live(t, five, rehearse.RecorderOptions{})
-		var r policy.Result
 		for ip, n := range map[string]int{"192.0.2.7": 7, "192.0.2.3": 3, "192.0.2.1": 1} {
-			for range n {
-				if err := p.Decide(t.Context(), policy.Map{"path": "/login", "ip": ip}, 1, &r); err != nil {
-					t.Fatal(err)
-				}
-			}
+			decide(t, p, ip, n)
 		}
 		o := rehearse.Options{Live: p, After: parse(t, two), Recording: recorder.Recording(time.Now()), Fresh: true, Names: true}
 		report, err := rehearse.Run(t.Context(), o)
@@ -80,13 +86,9 @@ func TestCounts(t *testing.T) {
 // TestShareOfMatched has requests that no rule matches dilute no share.
 func TestShareOfMatched(t *testing.T) {
 	p, recorder := live(t, five, rehearse.RecorderOptions{})
-	var r policy.Result
-	for i := range 1000 {
-		path := "/"
-		if i < 4 {
-			path = "/login"
-		}
-		if err := p.Decide(t.Context(), policy.Map{"path": path, "ip": "192.0.2.7"}, 1, &r); err != nil {
+	decide(t, p, "192.0.2.7", 4)
+	for range 996 {
+		if err := p.Decide(t.Context(), policy.Map{"path": "/", "ip": "192.0.2.7"}, 1, new(policy.Result)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -101,12 +103,9 @@ func TestPushedOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for pause, unsure := range map[time.Duration]bool{time.Millisecond: true, 10 * time.Millisecond: false} {
 			p, recorder := live(t, five, rehearse.RecorderOptions{Requests: 15_000})
-			var r policy.Result
 			for range 25_000 {
 				time.Sleep(pause)
-				if err := p.Decide(t.Context(), policy.Map{"path": "/login", "ip": "192.0.2.7"}, 1, &r); err != nil {
-					t.Fatal(err)
-				}
+				decide(t, p, "192.0.2.7", 1)
 			}
 			report, err := rehearse.Run(t.Context(), rehearse.Options{Live: p, After: parse(t, two), Recording: recorder.Recording(time.Now())})
 			if err != nil || len(report.Unsure) > 0 != unsure {
@@ -239,11 +238,8 @@ func TestAsLive(t *testing.T) {
 func TestWarmUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, recorder := live(t, five, rehearse.RecorderOptions{})
-		var r policy.Result
 		for range 400 {
-			if err := p.Decide(t.Context(), policy.Map{"path": "/login", "ip": "192.0.2.7"}, 1, &r); err != nil {
-				t.Fatal(err)
-			}
+			decide(t, p, "192.0.2.7", 1)
 			time.Sleep(time.Second)
 		}
 		recording := recorder.Recording(time.Now())
@@ -279,14 +275,8 @@ func TestOverrides(t *testing.T) {
 	if err := p.SetOverride("login", "192.0.2.8", policy.Override{Limits: []stint.Limit{stint.PerHour(1)}}); err != nil {
 		t.Fatal(err)
 	}
-	var r policy.Result
-	for _, ip := range []string{"192.0.2.7", "192.0.2.8"} {
-		for range 5 {
-			if err := p.Decide(t.Context(), policy.Map{"path": "/login", "ip": ip}, 1, &r); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
+	decide(t, p, "192.0.2.7", 5)
+	decide(t, p, "192.0.2.8", 5)
 	report, err := rehearse.Run(t.Context(), rehearse.Options{Live: p, After: parse(t, two), Recording: recorder.Recording(time.Now()), Fresh: true})
 	if err != nil || report.Denied != (rehearse.Compare{Before: 4, After: 4}) || report.RecordedDenied != 4 {
 		t.Errorf("%+v, %v", report, err)
@@ -302,10 +292,7 @@ func TestMissing(t *testing.T) {
 	if _, err := rehearse.Run(t.Context(), rehearse.Options{Live: p, After: parse(t, two), Recording: recorder.Recording(time.Now())}); !errors.Is(err, rehearse.ErrEmpty) {
 		t.Error(err)
 	}
-	var r policy.Result
-	if err := p.Decide(t.Context(), policy.Map{"path": "/login", "ip": "192.0.2.1"}, 1, &r); err != nil {
-		t.Fatal(err)
-	}
+	decide(t, p, "192.0.2.1", 1)
 	after := parse(t, `{"rules": [{"name": "a", "key": ["header.k"], "limits": ["1/s"], "on_missing": "deny"}]}`)
 	report, err := rehearse.Run(t.Context(), rehearse.Options{Live: p, After: after, Recording: recorder.Recording(time.Now())})
 	if err != nil || !slices.Equal(report.Missing, []string{"header.k"}) || report.NewlyDenied != 1 || len(report.Notes) == 0 {
@@ -339,12 +326,9 @@ func TestCheckpoint(t *testing.T) {
 		go kept.Keep(ctx, store)
 		defer stop()
 		random := rand.New(rand.NewPCG(3, 4))
-		var r policy.Result
 		for range 6000 {
 			time.Sleep(time.Duration(random.IntN(1e9)))
-			if err := p.Decide(t.Context(), policy.Map{"path": "/login", "ip": fmt.Sprintf("192.0.2.%d", random.IntN(20))}, 1, &r); err != nil {
-				t.Fatal(err)
-			}
+			decide(t, p, fmt.Sprintf("192.0.2.%d", random.IntN(20)), 1)
 		}
 		recording := recorder.Recording(time.Now())
 		began, _ := recording.Span()
