@@ -3,7 +3,7 @@ package rls_test
 import (
 	"bytes"
 	"encoding/json"
-	"maps"
+	"errors"
 	"testing"
 	"testing/synctest"
 
@@ -14,7 +14,6 @@ import (
 	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/upstreams/http/v3"
 	"go.yaml.in/yaml/v4"
 	"google.golang.org/protobuf/encoding/protojson"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/stint-dev/stint/internal/testkit/pages"
 	"github.com/stint-dev/stint/service/rls"
@@ -43,53 +42,26 @@ func TestDocsRequests(t *testing.T) {
 	})
 }
 
-// message reads a value of YAML as a message of Envoy's API, of which every
-// field must be known.
-func message(t *testing.T, value any, m proto.Message) {
-	t.Helper()
+// TestDocsConfiguration reads the configuration for Envoy in docs/configs as a message of
+// Envoy's API, of which every field must be known.
+func TestDocsConfiguration(t *testing.T) {
+	var value any
+	if err := yaml.Unmarshal([]byte(pages.Read(t, "docs/configs/envoy.yaml")), &value); err != nil {
+		t.Fatal(err)
+	}
 	text, err := json.Marshal(value)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := protojson.Unmarshal(text, m); err != nil {
-		t.Errorf("%s\n%v", text, err)
-	}
-	if v, ok := m.(interface{ ValidateAll() error }); ok {
-		if err := v.ValidateAll(); err != nil {
-			t.Errorf("%s\n%v", text, err)
-		}
-	}
-}
-
-// config returns the configuration of the first filter of the first listener,
-// without the name of its type.
-func config(t *testing.T, envoy any) any {
-	t.Helper()
-	at := envoy
-	for _, step := range []any{"static_resources", "listeners", 0, "filter_chains", 0, "filters", 0, "typed_config"} {
-		switch name := step.(type) {
-		case int:
-			at = at.([]any)[name]
-		case string:
-			at = at.(map[string]any)[name]
-		}
-	}
-	found := maps.Clone(at.(map[string]any))
-	delete(found, "@type")
-	return found
-}
-
-// TestDocsConfiguration reads the configuration for Envoy in docs/configs as a message of
-// Envoy's API.
-func TestDocsConfiguration(t *testing.T) {
-	var envoy any
-	if err := yaml.Unmarshal([]byte(pages.Read(t, "docs/configs/envoy.yaml")), &envoy); err != nil {
+	var envoy bootstrap.Bootstrap
+	var manager hcm.HttpConnectionManager
+	if err := protojson.Unmarshal(text, &envoy); err != nil {
 		t.Fatal(err)
 	}
-	message(t, envoy, &bootstrap.Bootstrap{})
-
-	manager := &hcm.HttpConnectionManager{}
-	message(t, config(t, envoy), manager)
+	filter := envoy.GetStaticResources().GetListeners()[0].GetFilterChains()[0].GetFilters()[0]
+	if err := errors.Join(filter.GetTypedConfig().UnmarshalTo(&manager), envoy.ValidateAll(), manager.ValidateAll()); err != nil {
+		t.Error(err)
+	}
 	if !manager.GetUseRemoteAddress().GetValue() {
 		t.Error("remote_address is what the client writes into X-Forwarded-For: use_remote_address is missing")
 	}

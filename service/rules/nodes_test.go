@@ -31,7 +31,6 @@ import (
 // answered.
 type watched struct {
 	*node
-	pause time.Duration // between two questions, where a test mostly waits
 	asked atomic.Int64
 }
 
@@ -61,53 +60,13 @@ func (w *watched) ask(ctx context.Context, t *testing.T, who string) {
 		}
 		last = n
 		w.asked.Add(1)
-		time.Sleep(w.pause)
+		time.Sleep(100 * time.Microsecond)
 	}
 }
 
-// TestThreeNodes publishes every 100 ms while three nodes decide: each takes the
-// versions in order, and what it decides by is what it reports. A minute of it is
-// behind STINT_SOAK.
-func TestThreeNodes(t *testing.T) {
-	need.Time(t)
-	lasts := 2 * time.Second
-	if os.Getenv("STINT_SOAK") != "" {
-		lasts = time.Minute
-	}
-	url := dbtest.PostgresURL(t)
-	db := dbtest.OpenMigrated(t, url, rulesdb.Options{})
-	publish(t, db, "1001/m")
-	ctx, stop := context.WithCancel(t.Context())
-	defer stop()
-	var nodes []*watched
-	var all sync.WaitGroup
-	for i := range 3 {
-		from := dbtest.OpenMigrated(t, url, rulesdb.Options{})
-		n := &watched{node: mustStart(t, from, filepath.Join(t.TempDir(), "copy"))}
-		nodes = append(nodes, n)
-		for g := range 2 {
-			all.Go(func() { n.ask(ctx, t, fmt.Sprintf("node %d, %d", i, g)) })
-		}
-	}
-	revision := int64(1)
-	for begun := time.Now(); time.Since(begun) < lasts; time.Sleep(100 * time.Millisecond) {
-		revision++
-		publish(t, db, fmt.Sprintf("%d/m", 1000+revision))
-		override(t, db, rulesource.Override{Rule: "site", Key: fmt.Sprint(revision), Block: true}, 0)
-	}
-	for i, n := range nodes {
-		await.Until(t, fmt.Sprintf("node %d holds the last", i), func() bool {
-			v, problem := n.source.Held()
-			return v.Revision == revision && problem == "" && n.decided(t, "192.0.2.1") == fmt.Sprintf("%d/1m", 1000+revision)
-		})
-	}
-	stop()
-	all.Wait()
-}
-
-// TestNodesOutlive takes the database away in each way that there is while a node
-// decides: it decides on, says what is the matter, and holds what is published
-// afterwards.
+// TestNodesOutlive publishes in a row while a node decides, which takes the versions in order
+// and decides by what it reports; then it takes the database away in each way that there is:
+// the node decides on, says what is the matter, and holds what is published afterwards.
 func TestNodesOutlive(t *testing.T) {
 	need.Time(t)
 	for name, start := range map[string]func(testing.TB) *dbtest.Server{
@@ -120,13 +79,21 @@ func TestNodesOutlive(t *testing.T) {
 			wire := dbtest.NewWire(t, server.URL)
 			db := dbtest.OpenMigrated(t, server.URL, rulesdb.Options{})
 			publish(t, db, "1001/m")
-			n := &watched{node: mustStart(t, dbtest.OpenMigrated(t, wire.URL, rulesdb.Options{}), filepath.Join(t.TempDir(), "copy")), pause: time.Millisecond}
+			n := &watched{node: mustStart(t, dbtest.OpenMigrated(t, wire.URL, rulesdb.Options{}), filepath.Join(t.TempDir(), "copy"))}
 			ctx, stop := context.WithCancel(t.Context())
 			var all sync.WaitGroup
 			defer all.Wait()
 			defer stop()
-			all.Go(func() { n.ask(ctx, t, name) })
+			for g := range 2 {
+				all.Go(func() { n.ask(ctx, t, fmt.Sprint(name, " ", g)) })
+			}
 			revision := int64(1)
+			for ; revision < 20; time.Sleep(50 * time.Millisecond) {
+				revision++
+				publish(t, db, fmt.Sprintf("%d/m", 1000+revision))
+				override(t, db, rulesource.Override{Rule: "site", Key: fmt.Sprint(revision), Block: true}, 0)
+			}
+			await.Until(t, "it holds the last", func() bool { v, problem := n.source.Held(); return v.Revision == revision && problem == "" })
 			for _, fault := range []struct {
 				what        string
 				break_, end func()

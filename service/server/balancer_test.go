@@ -16,40 +16,7 @@ import (
 // TestBalancedConns: the clients that a balancer names are held to what one address may
 // have, of IPv6 the /64, and a path of a Unix socket is no address.
 func TestBalancedConns(t *testing.T) {
-	below, err := net.Listen("tcp4", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	conns := server.NewConns(server.ConnsOptions{Max: 40, Balancers: []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}, Log: slog.New(slog.DiscardHandler)})
-	ln := conns.Listen(below)
-	defer ln.Close()
-	go func() {
-		for {
-			c, err := ln.Accept()
-			if err != nil {
-				return
-			}
-			go func() {
-				defer c.Close()
-				peer := c.RemoteAddr().String() // as net/http does first
-				if _, err := c.Read(make([]byte, 1)); err == nil {
-					_, _ = fmt.Fprintln(c, peer) // who is gone needs no answer
-					_, _ = io.Copy(io.Discard, c)
-				}
-			}()
-		}
-	}()
-	ask := func(header string) (net.Conn, string) {
-		c, err := net.Dial("tcp4", ln.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
-		_ = c.SetDeadline(time.Now().Add(30 * time.Second)) // or the test hangs
-		var said string
-		fmt.Fprintf(c, "%sx", header)
-		_, _ = fmt.Fscanln(c, &said) // what is closed says nothing
-		return c, said
-	}
+	conns, ask := holding(t, server.ConnsOptions{Max: 40, Balancers: []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}, Log: slog.New(slog.DiscardHandler)})
 	var open []net.Conn
 	for _, c := range []struct {
 		header string
@@ -67,8 +34,7 @@ func TestBalancedConns(t *testing.T) {
 			if strings.Contains(header, "%x") {
 				header = fmt.Sprintf(header, i+1)
 			}
-			conn, said := ask(header)
-			defer conn.Close()
+			conn, said := ask("127.0.0.1", header)
 			if said != "" {
 				open = append(open, conn)
 				last = said
@@ -88,10 +54,8 @@ func TestBalancedConns(t *testing.T) {
 	for conns.Count() > 0 {
 		time.Sleep(time.Millisecond)
 	}
-	if c, said := ask("PROXY TCP4 203.0.113.66 192.0.2.1 1 2\r\n"); said != "203.0.113.66:1" {
+	if _, said := ask("127.0.0.1", "PROXY TCP4 203.0.113.66 192.0.2.1 1 2\r\n"); said != "203.0.113.66:1" {
 		t.Errorf("when all have gone: %q", said)
-	} else {
-		_ = c.Close()
 	}
 }
 

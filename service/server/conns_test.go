@@ -2,6 +2,7 @@ package server_test
 
 import (
 	"bytes"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -14,18 +15,17 @@ import (
 	"github.com/stint-dev/stint/service/server"
 )
 
-// TestConns opens connections up to the bounds, beyond them, and again once
-// some have gone.
-func TestConns(t *testing.T) {
-	bounds := server.NewConns(server.ConnsOptions{
-		Max: 4, PerAddress: 2, Trusted: []netip.Prefix{netip.MustParsePrefix("127.0.0.9/32")}, Log: slog.New(slog.DiscardHandler),
-	})
+// holding accepts connections within bounds and answers the first byte of each with its peer's address,
+// as net/http asks for it first. ask opens one from an address, with a header of a balancer.
+func holding(t *testing.T, o server.ConnsOptions) (conns *server.Conns, ask func(from, header string) (c net.Conn, peer string)) {
+	t.Helper()
 	below, err := net.Listen("tcp4", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	ln := bounds.Listen(below)
-	defer ln.Close()
+	conns = server.NewConns(o)
+	ln := conns.Listen(below)
+	t.Cleanup(func() { _ = ln.Close() })
 	go func() {
 		for {
 			c, err := ln.Accept()
@@ -33,23 +33,41 @@ func TestConns(t *testing.T) {
 				return
 			}
 			go func() {
-				_, _ = c.Write([]byte("in\n"))
-				_, _ = io.Copy(io.Discard, c) // until it hangs up
+				peer := c.RemoteAddr().String()
+				if _, err := c.Read(make([]byte, 1)); err == nil {
+					_, _ = fmt.Fprintln(c, peer)  // who is gone needs no answer
+					_, _ = io.Copy(io.Discard, c) // until it hangs up
+				}
 				_ = c.Close()
 				_ = c.Close() // counts once
 			}()
 		}
 	}()
-	open := func(from string) (net.Conn, bool) {
+	return conns, func(from, header string) (c net.Conn, peer string) {
 		t.Helper()
 		dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
 		c, err := dialer.Dial("tcp4", ln.Addr().String())
 		if err != nil {
 			t.Skip("no other loopback address here: ", err)
 		}
-		b := make([]byte, 3)
-		_, err = io.ReadFull(c, b)
-		return c, err == nil
+		t.Cleanup(func() { _ = c.Close() })
+		_ = c.SetDeadline(time.Now().Add(30 * time.Second)) // or the test hangs
+		_, _ = fmt.Fprintf(c, "%sx", header)
+		_, _ = fmt.Fscanln(c, &peer) // what is closed says nothing
+		return c, peer
+	}
+}
+
+// TestConns opens connections up to the bounds, beyond them, and again once
+// some have gone.
+func TestConns(t *testing.T) {
+	bounds, ask := holding(t, server.ConnsOptions{
+		Max: 4, PerAddress: 2, Trusted: []netip.Prefix{netip.MustParsePrefix("127.0.0.9/32")}, Log: slog.New(slog.DiscardHandler),
+	})
+	open := func(from string) (c net.Conn, in bool) {
+		t.Helper()
+		c, said := ask(from, "")
+		return c, said != ""
 	}
 	var conns []net.Conn
 	for i, step := range []struct {
@@ -60,7 +78,6 @@ func TestConns(t *testing.T) {
 		{"127.0.0.9", true}, {"127.0.0.9", true}, {"127.0.0.2", false},
 	} {
 		c, in := open(step.from)
-		defer c.Close()
 		conns = append(conns, c)
 		if in != step.in {
 			t.Errorf("connection %d of %s: in %v, want %v", i, step.from, in, step.in)
