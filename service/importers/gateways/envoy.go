@@ -113,14 +113,7 @@ func (e *envoyLocal) unread(object node) {
 	if importers.OneOf(kind, "EnvoyFilter CustomResourceDefinition") {
 		return
 	}
-	each(object.get("spec"), func(n node) bool {
-		for _, f := range n.fields() {
-			if importers.OneOf(f.name, "rateLimit rateLimitPolicy") {
-				e.notes.Lose(f.value.where(), "%s of a %s is NOT KEPT: it is not read", f.name, kind)
-			}
-		}
-		return true
-	})
+	e.foreign(object, "rateLimit rateLimitPolicy")
 }
 
 // patch reads a route with a configuration of the filter that Istio inserts. Istio names

@@ -114,6 +114,8 @@ func TestErrors(t *testing.T) {
 		{"traefik", "kind: List\nitems:\n- kind: ConfigMap\n  data:\n    a.yml: |\n      # a rateLimit\n      http: [", "traefik.yaml:8:1: no value"},
 		{"kong", bomb(), "more than 4194304 values; aliases count each time they are used"},
 		{"kong", "plugins:\n- {name: rate-limiting, config: {minute: 0}}", "kong.yaml:2: minute: want a count of at least 1"},
+		{"kong", "plugins:\n- {name: rate-limiting, config: {minute: 5.5}}", "kong.yaml:2: minute: want a count"},
+		{"traefik", "http: {middlewares: {a: {rateLimit: {average: 1, period: -1}}}}", `traefik.yaml:1: "-1": want a period such as 1m`},
 		{"kong", "plugins:\n- {name: rate-limiting, config: {minute: 1}}\n- {name: rate-limiting, config: {minute: 2}}", "kong.yaml:3: rate-limiting comes twice for the same requests, as at kong.yaml:2"},
 		{"kong", "plugins: [{name: rate-limiting}]", "kong.yaml:1: rate-limiting without a limit"},
 		{"kong", "plugins: [{name: rate-limiting-advanced, config: {limit: [1, 2], window_size: [60]}}]", "want as many of limit as of window_size"},

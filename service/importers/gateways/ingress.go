@@ -70,6 +70,9 @@ func IngressNginx(docs []Document) ([]byte, importers.Notes, error) {
 			all = append(all, ingressOf(d.root))
 			continue
 		}
+		if strings.HasPrefix(d.root.get("apiVersion").text(), "k8s.nginx.org/") {
+			c.foreign(d.root, "rateLimit policies")
+		}
 		if d.root.get("kind").text() == "ConfigMap" && ofController.MatchString(d.root.get("metadata", "name").text()) {
 			c.configures(d.root.get("data"))
 		}

@@ -537,8 +537,8 @@ func (k *kong) advanced(p kongPlugin) (limits []string) {
 	}
 	least := map[int64]int64{} // of windows of one length, the smallest count holds
 	for i := range counts {
-		count, errCount := strconv.ParseInt(counts[i].text(), 10, 64)
-		size, errSize := strconv.ParseInt(sizes[i].text(), 10, 64)
+		count, errCount := strconv.ParseInt(counts[i].digits(), 10, 64)
+		size, errSize := strconv.ParseInt(sizes[i].digits(), 10, 64)
 		if errCount != nil || errSize != nil || count < 1 || size < 1 || size > 1<<33 {
 			k.fail(counts[i], "limit %s with window_size %s: want whole numbers of at least 1", counts[i].text(), sizes[i].text())
 			continue

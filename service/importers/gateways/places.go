@@ -122,6 +122,18 @@ func (c *converter) fronted(n node, by *regexp.Regexp) {
 	})
 }
 
+// foreign notes the fields of an object of another controller that may have limits, by their names or their text.
+func (c *converter) foreign(object node, names string) {
+	each(object.get("spec"), func(n node) bool {
+		for _, f := range n.fields() {
+			if importers.OneOf(f.name, names) || hasLimits.MatchString(f.value.text()) {
+				c.notes.Lose(f.value.where(), "%s of a %s is NOT KEPT: it is not read", f.name, object.get("kind").text())
+			}
+		}
+		return true
+	})
+}
+
 // newConverter returns a converter that has noted the configurations in Secrets and binaryData, which are
 // not read.
 func newConverter(docs []Document) *converter {

@@ -162,6 +162,12 @@ func (t *traefik) read(n node) {
 		for _, read := range []string{"http", "tcp", "entryPoints"} {
 			t.known[n.anyCase(read).Node] = true
 		}
+		if services := n.get("services"); services.is(rulesfile.MapKind) { // their names are no words of limits
+			t.known[services.Node] = true
+			for _, s := range services.fields() {
+				t.unread(s.value)
+			}
+		}
 		t.unread(n)
 	case "ConfigMap": // its configurations are documents themselves
 		for _, f := range n.get("data").fields() {
@@ -468,16 +474,13 @@ func (t *traefik) middleware(name string, m node, at int) {
 	}
 }
 
-// duration reads a period. A plain number is in seconds.
+// duration reads a period, a second unless it is set or 0. A plain number is in seconds.
 func duration(n node) (time.Duration, bool) {
-	if !n.there() {
-		return time.Second, true
+	d, err := time.ParseDuration(cmp.Or(n.text(), "0"))
+	if s, wrong := strconv.ParseInt(n.text(), 10, 32); wrong == nil {
+		d, err = time.Duration(s)*time.Second, nil
 	}
-	if s, err := strconv.ParseInt(n.text(), 10, 32); err == nil {
-		return time.Duration(s) * time.Second, s > 0
-	}
-	d, err := time.ParseDuration(n.text())
-	return d, err == nil && d > 0
+	return cmp.Or(d, time.Second), err == nil && d >= 0
 }
 
 // source sets the key that requests are counted by; ok is false if rules cannot have it as

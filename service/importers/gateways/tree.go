@@ -175,6 +175,14 @@ func (n node) yes() bool { v, _ := strconv.ParseBool(n.text()); return v }
 
 func (n node) no() bool { v, err := strconv.ParseBool(n.text()); return err == nil && !v }
 
+// digits is text, without a fraction of 0 behind a number.
+func (n node) digits() string {
+	if whole, fraction, _ := strings.Cut(n.text(), "."); n.is(rulesfile.Number) && strings.Trim(fraction, "0") == "" {
+		return whole
+	}
+	return n.text()
+}
+
 func (n node) texts() (all []string) {
 	for _, item := range n.list() {
 		all = append(all, item.text())
@@ -191,7 +199,7 @@ func (c *converter) number(n node, without int64) int64 {
 		c.fail(n, "%s is an octal number there: write it without the 0", n.text())
 		return without
 	}
-	v, err := strconv.ParseInt(strings.ReplaceAll(strings.TrimSpace(n.text()), "_", ""), 10, 64)
+	v, err := strconv.ParseInt(strings.ReplaceAll(strings.TrimSpace(n.digits()), "_", ""), 10, 64)
 	if err != nil || v < 0 {
 		c.fail(n, "%q: want a whole number of at least 0", n.text())
 		return without

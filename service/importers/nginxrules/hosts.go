@@ -127,7 +127,6 @@ func (c *converter) names(d *Directive, name string) []string {
 	switch {
 	case name == "": // requests without a host
 		return []string{""}
-	case name == "_": // such a host comes to the default server
 	case unsaid(name):
 	case len(name) > mostHost || !host.MatchString(name):
 		c.note(d, "server_name %s is left out: it is no name that requests have", name)
@@ -176,6 +175,11 @@ func defaults(all []*server) {
 // a star or an expression. For these names, it is a server like the others. Another one is for requests
 // without a host, which come to the server of the name "", if that has limits.
 func (c *converter) faces(all []*server, limited bool) (more []*server) {
+	for _, s := range all { // by convention, _ is no host, but nginx knows it as one
+		if s.fallback || !limited && !within(s.at.Block, c.kind) {
+			s.hosts = slices.DeleteFunc(slices.Clone(s.hosts), func(h string) bool { return h == "_" })
+		}
+	}
 	for _, s := range all {
 		bare := *s
 		s.hosts = slices.DeleteFunc(slices.Clone(s.hosts), func(h string) bool { return h == "" })
