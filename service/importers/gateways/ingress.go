@@ -70,9 +70,7 @@ func IngressNginx(docs []Document) ([]byte, importers.Notes, error) {
 			all = append(all, ingressOf(d.root))
 			continue
 		}
-		if strings.HasPrefix(d.root.get("apiVersion").text(), "k8s.nginx.org/") {
-			c.foreign(d.root, "rateLimit policies")
-		}
+		c.ofNginxInc(d.root)
 		if d.root.get("kind").text() == "ConfigMap" && ofController.MatchString(d.root.get("metadata", "name").text()) {
 			c.configures(d.root.get("data"))
 		}
@@ -132,6 +130,13 @@ func IngressNginx(docs []Document) ([]byte, importers.Notes, error) {
 		c.denials(a.rule.Limits, settings, paths[a.in[0]].of.notes["custom-http-errors"])
 	}
 	return c.done()
+}
+
+// ofNginxInc notes the limits in an object of nginx's own controller.
+func (c *converter) ofNginxInc(object node) {
+	if strings.HasPrefix(object.get("apiVersion").text(), "k8s.nginx.org/") {
+		c.foreign(object, "rateLimit policies")
+	}
 }
 
 // roots notes the hosts without a path /: what no path takes has the limits of the Ingress that has the host first.
