@@ -62,8 +62,7 @@ type server struct{ class, host string }
 // IngressNginx converts the annotations of ingress-nginx.
 func IngressNginx(docs []Document) ([]byte, importers.Notes, error) {
 	c := newConverter(docs)
-	settings := map[string]node{}
-	var all []*ingress
+	settings, all := map[string]node{}, []*ingress(nil)
 	for _, d := range docs {
 		c.fronted(d.root, realIP)
 		if d.root.get("kind").text() == "Ingress" {
