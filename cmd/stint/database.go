@@ -73,8 +73,9 @@ type ruleSource struct {
 }
 
 // openSource opens the source that --rules names. It connects only to a database, to
-// refuse a schema that this program cannot use.
-func (c *databaseFlags) openSource(ctx context.Context, logger *slog.Logger) (*ruleSource, error) {
+// refuse a schema that this program cannot use. Beside the last copy of the rules in a file, if
+// there is one, a control plane's configuration is kept.
+func (c *databaseFlags) openSource(ctx context.Context, file string, logger *slog.Logger) (*ruleSource, error) {
 	scheme, rest, _ := strings.Cut(c.Rules, ":")
 	switch scheme {
 	case "https", "http":
@@ -91,7 +92,10 @@ func (c *databaseFlags) openSource(ctx context.Context, logger *slog.Logger) (*r
 		report := func(ctx context.Context, n rules.Node) error { return s.Report(ctx, c.row(n)) }
 		return &ruleSource{Source: s, name: s.String(), report: report}, nil
 	case "xds", "xdss":
-		s, err := rulesxds.Open(c.Rules, logger)
+		if file != "" {
+			file += ".xds"
+		}
+		s, err := rulesxds.Open(c.Rules, file, logger)
 		if err != nil {
 			return nil, &usageError{"--rules", err}
 		}
@@ -120,18 +124,19 @@ func (c *databaseFlags) row(n rules.Node) rulesdb.Node {
 
 // follow opens the source that --rules names, and reads the first rules.
 func (c *databaseFlags) follow(ctx context.Context, logger *slog.Logger) (rulesource.Source, *rules.Follower, *rules.File, error) {
-	s, err := c.openSource(ctx, logger)
+	file := c.copyFile(logger)
+	s, err := c.openSource(ctx, file, logger)
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	follower, file, err := rules.Follow(ctx, rules.Following{
-		Source: s.Source, Name: s.name, Copy: c.copyFile(logger), Log: logger, Report: s.report, Patience: s.patience,
+	follower, first, err := rules.Follow(ctx, rules.Following{
+		Source: s.Source, Name: s.name, Copy: file, Log: logger, Report: s.report, Patience: s.patience,
 	})
 	if err != nil {
 		_ = s.Close() // it was read from
 		return nil, nil, nil, err
 	}
-	return s.Source, follower, file, nil
+	return s.Source, follower, first, nil
 }
 
 // schemaWithin is how long a database may take to say which schema it has.

@@ -28,7 +28,7 @@ func (c *readFlags) source(ctx context.Context) (*ruleSource, error) {
 	if err := existing(c.Rules); err != nil {
 		return nil, err
 	}
-	return (&databaseFlags{Rules: c.Rules, RulesPasswordFile: c.RulesPasswordFile}).openSource(ctx, nil)
+	return (&databaseFlags{Rules: c.Rules, RulesPasswordFile: c.RulesPasswordFile}).openSource(ctx, "", nil)
 }
 
 // document reads the rules in force.

@@ -216,7 +216,7 @@ func keep(level, before []*descriptor, path string, wrong *[]string) (kept []*de
 			*wrong = append(*wrong, at+": refused as a whole, since a wider descriptor limits what it would take")
 			continue
 		}
-		if d.wrongLimit == nil || d.limit != nil || len(d.below) > 0 {
+		if d.wrongLimit == nil || d.limit != nil || len(d.below) > 0 || !added { // one without a limit frees what it takes
 			kept = append(kept, d)
 		}
 	}

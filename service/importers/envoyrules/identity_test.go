@@ -202,7 +202,7 @@ func TestKeepWider(t *testing.T) {
 	wide := func(count int) []*rulesfile.Node {
 		return []*rulesfile.Node{entry("a", "s*", count+2), entry("a", "", count, entry("b", "", count+1), entry("c", "", count+3))}
 	}
-	_, before, _ := document(t, nil, wide(60))
+	_, before, _ := document(t, nil, append(wide(60), entry("a", "free", 0)))
 	for name, limit := range limits {
 		bad := func(key, value string, below ...*rulesfile.Node) *rulesfile.Node {
 			n := entry(key, value, 1, below...)
@@ -221,14 +221,14 @@ func TestKeepWider(t *testing.T) {
 			"the same twice below a new one":  entry("a", "q", 5, entry("b", "", 7), entry("b", "", 8)),
 			"a child with one more beside it": entry("a", "q", 5, bad("b", "x", entry("e", "", 8)), entry("b", "", 7)),
 		} {
-			yaml, _, wrong := document(t, before, append([]*rulesfile.Node{one, bad("z", "q", entry("b", "", 9))}, wide(80)...))
+			yaml, _, wrong := document(t, before, append([]*rulesfile.Node{one, bad("a", "free"), bad("z", "q", entry("b", "", 9))}, wide(80)...))
 			s := service(t, yaml)
 			for _, asked := range []struct {
 				entries [][2]string
 				want    uint32
 			}{
 				{[][2]string{{"a", "q"}}, 80}, {[][2]string{{"a", "q"}, {"b", "x"}}, 81}, {[][2]string{{"a", "q"}, {"c", "x"}}, 83},
-				{[][2]string{{"a", "so"}}, 82}, {[][2]string{{"z", "q"}, {"b", "x"}}, 9}, {[][2]string{{"z", "q"}}, 0},
+				{[][2]string{{"a", "so"}}, 82}, {[][2]string{{"a", "free"}}, 0}, {[][2]string{{"z", "q"}, {"b", "x"}}, 9}, {[][2]string{{"z", "q"}}, 0},
 			} {
 				answer, err := s.Decide(t.Context(), request(asked.entries), false)
 				if err != nil {

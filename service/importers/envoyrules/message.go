@@ -84,3 +84,23 @@ func (c *checker) policy(m *ratelimit.RateLimitPolicy) *limit {
 	c.rate(l, known, nowhere, "")
 	return l
 }
+
+// Message returns the domain as [Read] reads it, without fields that have no counterpart in rules.
+func (d *Domain) Message() *ratelimit.RateLimitConfig {
+	return &ratelimit.RateLimitConfig{Name: d.Name, Domain: d.Name, Descriptors: messagesOf(d.descriptors)}
+}
+
+func messagesOf(level []*descriptor) (all []*ratelimit.RateLimitDescriptor) {
+	for _, d := range level {
+		m := &ratelimit.RateLimitDescriptor{Key: d.key, Value: d.value, ShadowMode: d.shadow, QuotaMode: d.quota, Descriptors: messagesOf(d.below)}
+		if l := d.limit; l != nil {
+			m.RateLimit = &ratelimit.RateLimitPolicy{Name: l.name, Unlimited: l.unlimited, RequestsPerUnit: uint32(l.count),
+				Unit: ratelimit.RateLimitUnit(ratelimit.RateLimitUnit_value[strings.ToUpper(l.unit)])}
+			for _, name := range l.replaces {
+				m.RateLimit.Replaces = append(m.RateLimit.Replaces, &ratelimit.RateLimitReplace{Name: name})
+			}
+		}
+		all = append(all, m)
+	}
+	return all
+}

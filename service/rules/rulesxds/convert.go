@@ -35,7 +35,7 @@ type configuration struct {
 // A domain is a domain of a configuration. The message takes less memory than its
 // descriptors, which may be thousands, so these are read again when they are needed.
 type domain struct {
-	sent *anypb.Any         // the message; nil if parts of it were refused, or there are several
+	sent *anypb.Any         // the message, without what is refused
 	read *envoyrules.Domain // read from sent; nil while it is not needed
 }
 
@@ -68,10 +68,15 @@ func (d *domain) now() *envoyrules.Domain {
 
 // merge adds the descriptors of another resource of the domain.
 func (d *domain) merge(more *domain) error {
-	err := d.read.Merge(more.read)
-	if err == nil {
-		d.sent = nil
+	if err := d.read.Merge(more.read); err != nil {
+		return err
 	}
+	return d.pack()
+}
+
+// pack makes the message anew.
+func (d *domain) pack() (err error) {
+	d.sent, err = anypb.New(d.read.Message())
 	return err
 }
 
@@ -80,8 +85,11 @@ func (d *domain) keep(before *domain) (wrong []string) {
 	if !d.read.Faulty {
 		return nil
 	}
-	d.sent = nil
-	return d.read.Keep(before.now())
+	wrong = d.read.Keep(before.now())
+	if err := d.pack(); err != nil {
+		wrong = append(wrong, err.Error())
+	}
+	return wrong
 }
 
 // refusal returns the error that names the refused parts; nil if there are none.
@@ -151,9 +159,7 @@ func convert(ctx context.Context, url string, resources []*anypb.Any, before map
 		}
 	}
 	for _, d := range c.domains {
-		if d.sent != nil {
-			d.read = nil
-		}
+		d.read = nil
 	}
 	return c, err
 }

@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	ratelimit "github.com/envoyproxy/go-control-plane/ratelimit/config/ratelimit/v3"
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/stint-dev/stint/rulesource"
@@ -148,5 +150,40 @@ func TestMerge(t *testing.T) {
 				t.Errorf("%s: without %s: %s", step.second, limit, s.held.Document)
 			}
 		}
+	}
+}
+
+// TestRestart: what is refused stays as it was, also for a process that starts later.
+func TestRestart(t *testing.T) {
+	all := entry("a", "", 50, entry("b", "x*", 51), entry("c", "free", 0))
+	all.Descriptors[0].ShadowMode, all.Descriptors[1].QuotaMode = true, true
+	all.Descriptors = append(all.Descriptors, &ratelimit.RateLimitDescriptor{Key: "u", RateLimit: &ratelimit.RateLimitPolicy{Unlimited: true}},
+		&ratelimit.RateLimitDescriptor{Key: "r", RateLimit: &ratelimit.RateLimitPolicy{Name: "n", Unit: ratelimit.RateLimitUnit_MONTH, RequestsPerUnit: 9, Replaces: []*ratelimit.RateLimitReplace{{Name: "m"}}}})
+	odd := entry("a", "", 60, all.Descriptors...)
+	odd.RateLimit.Unit = 99
+	twice := resource(t, "d", entry("a", "", 61))
+	for name, refused := range map[string][]*anypb.Any{
+		"a unit": {resource(t, "d", odd)}, "bytes": {{TypeUrl: typeURL, Value: []byte{0xff}}}, "a domain twice": {twice, twice},
+	} {
+		file := filepath.Join(t.TempDir(), "some", "copy.xds")
+		held := ""
+		for process := range 3 {
+			s := quiet()
+			s.kept = file
+			if s.recall(); process == 0 {
+				s.take(message("1", resource(t, "d", all)))
+				held = string(s.held.Document)
+			}
+			answer := s.take(message("2", refused...))
+			if answer.GetErrorDetail() == nil || s.held == nil || string(s.held.Document) != held {
+				t.Fatalf("%s: process %d holds\n%s\nwant\n%s", name, process, s.held.Document, held)
+			}
+		}
+	}
+	other := quiet()
+	other.kept, other.at.shown = filepath.Join(t.TempDir(), "copy.xds"), "xds://a"
+	other.take(response(t, "1"))
+	if other.at.shown, other.domains = "xds://b", nil; other.recall() {
+		t.Error("it takes what another control plane has sent")
 	}
 }
