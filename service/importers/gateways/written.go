@@ -70,6 +70,16 @@ const envoySilent = `router local_ratelimit ratelimit rate_limit_quota cors csrf
 	grpc_web grpc_http1_bridge stateful_session bandwidth_limit admission_control adaptive_concurrency rbac tap cache on_demand
 	file_system_buffer kill_request set_metadata`
 
+// silent reports whether a filter is one of these. One makes calls of gRPC of other requests if it is told so.
+func silent(filter node, kind string) bool {
+	told := false
+	each(filter, func(n node) bool {
+		told = told || n.anyCase("upgrade_protobuf_to_grpc").yes() || n.anyCase("ignore_query_parameters").yes()
+		return true
+	})
+	return importers.OneOf(kind, envoySilent) && (kind != "grpc_http1_bridge" || !told)
+}
+
 // A writer is a filter of Envoy that may write headers of a request.
 type writer struct {
 	node
@@ -85,7 +95,7 @@ func kindOf(n node) string {
 // before collects the filters that may write headers before the limit: of a connection manager those up to its last
 // limit, and one that begins anew from a response; all in patches, which do not say their order.
 func (e *envoyLocal) before(n node) bool {
-	if kind := kindOf(n); kind != "" && !importers.OneOf(kind, envoySilent) {
+	if kind := kindOf(n); kind != "" && !silent(n, kind) {
 		e.writers = append(e.writers, writer{n, kind})
 	}
 	filters := n.anyCase("http_filters")
@@ -102,7 +112,7 @@ func (e *envoyLocal) before(n node) bool {
 		_, is := filterIn(f)
 		limit = limit || is
 		for _, kind := range kinds {
-			if !importers.OneOf(kind, envoySilent) && (limit || kind == "custom_response") {
+			if !silent(f, kind) && (limit || kind == "custom_response") {
 				e.writers = append(e.writers, writer{f, kind})
 			}
 		}
