@@ -145,8 +145,11 @@ func (e *envoyLocal) movers(routes node) (all []writer) {
 	})
 	for _, w := range e.writers {
 		clears := false
-		each(w.node, func(n node) bool { clears = clears || n.anyCase("clear_route_cache").yes(); return true })
-		if !importers.OneOf(w.kind, "jwt_authn ext_authz") || clears && (byHeader || w.kind != "jwt_authn") {
+		each(w.node, func(n node) bool {
+			clears = clears || n.anyCase("clear_route_cache").yes() || n.anyCase("hide_credentials").yes() // those of the query, too
+			return true
+		})
+		if !importers.OneOf(w.kind, "jwt_authn ext_authz basic_auth api_key_auth header_to_metadata") || clears && (byHeader || w.kind != "jwt_authn") {
 			all = append(all, w)
 		}
 	}
