@@ -24,29 +24,58 @@ func TestItself(t *testing.T) {
 		"proxy_pass http://x.in.example:8081":          true,
 		"proxy_pass http://u/inner$request_uri; HTTP upstream u { server 127.0.0.1:8081 weight=2; }": true,
 		"proxy_pass http://U; HTTP upstream u { server app:81; server unix:/run/in.sock; }":          true,
-		"proxy_pass http://$a:8081":                                                                                       true,
-		"set $a 127.0.0.1:8081; proxy_pass http://$a":                                                                     true,
-		"set $p 8081; proxy_pass http://127.0.0.1:$p":                                                                     true,
-		"proxy_pass http://$a; HTTP map $host $a { default u; } upstream u { server 127.0.0.1:8081; }":                    true,
-		"proxy_pass $a; HTTP map $host $a { default http://localhost:8081/inner/; }":                                      true,
-		"if ($http_x) { proxy_pass http://127.0.0.1:8081; }":                                                              true,
-		"proxy_pass http://127.0.0.1:$server_port; HTTP server { listen 80; server_name b.example; limit_req zone=one; }": true,
-		"proxy_pass http://127.0.0.1$request_uri; HTTP server { server_name b.example; limit_req zone=one; }":             true,
-		"proxy_pass https://127.0.0.1; HTTP server { listen 443 ssl; server_name b.example; limit_req zone=one; }":        true,
-		"proxy_pass http://127.0.0.1:8082":                                                                                false,
-		"proxy_pass http://127.0.0.1:3000":                                                                                false,
-		"proxy_pass http://app:8081":                                                                                      false,
-		"proxy_pass http://10.0.0.2:8081":                                                                                 false,
-		"proxy_pass http://$host":                                                                                         false,
-		"proxy_pass http://u; HTTP upstream u { server app1; server app2 backup; keepalive 8; }":                          false,
-		"set $a app:3000; proxy_pass http://$a; HTTP map $http_upgrade $b { default upgrade; '' close; }":                 false,
-		"fastcgi_pass unix:/run/php.sock":                                                                                 false,
-		"grpc_pass grpc://app:50051":                                                                                      false,
+		"proxy_pass http://$a:8081":                                                                                                                 true,
+		"set $a 127.0.0.1:8081; proxy_pass http://$a":                                                                                               true,
+		"set $p 8081; proxy_pass http://127.0.0.1:$p":                                                                                               true,
+		"proxy_pass http://$a; HTTP map $host $a { default u; } upstream u { server 127.0.0.1:8081; }":                                              true,
+		"proxy_pass $a; HTTP map $host $a { default http://localhost:8081/inner/; }":                                                                true,
+		"if ($http_x) { proxy_pass http://127.0.0.1:8081; }":                                                                                        true,
+		"proxy_pass http://127.0.0.1:$server_port; HTTP server { listen 80; server_name b.example; limit_req zone=one; }":                           true,
+		"proxy_pass http://127.0.0.1$request_uri; HTTP server { server_name b.example; limit_req zone=one; }":                                       true,
+		"proxy_pass https://127.0.0.1; HTTP server { listen 443 ssl; server_name b.example; limit_req zone=one; }":                                  true,
+		"proxy_pass http://127.0.0.1:$arg_p/inner/":                                                                                                 true,
+		"proxy_pass http://127.0.0.1:$port/inner/; HTTP server { server_name ~^p(?<port>.+)$; }":                                                    true,
+		"proxy_pass http://127.0.0.1:$1/inner/":                                                                                                     true,
+		"set $p $cookie_p; proxy_pass http://localhost:$p":                                                                                          true,
+		"proxy_pass http://$up/inner/; HTTP map $http_host $up { default app; ~^(?<pp>[0-9]+) 127.0.0.1:$pp; }":                                     true,
+		"proxy_pass http://$http_host":                                                                                                              true,
+		"proxy_pass http://$host; HTTP server { server_name b.example; limit_req zone=one; }":                                                       true,
+		"proxy_pass https://$host$request_uri; HTTP server { server_name b.example; limit_req zone=one; }":                                          false,
+		"proxy_pass http://$s; HTTP server { server_name ~^(?<s>.+)$; }":                                                                            false,
+		"proxy_pass http://$s.internal:3000; HTTP server { server_name ~^(?<s>.+)$; }":                                                              false,
+		"set $x $arg_x; set $a http://app:3000; proxy_pass $a":                                                                                      false,
+		"set $p 3000; proxy_pass http://127.0.0.1:$p":                                                                                               false,
+		"proxy_pass http://app:$arg_p":                                                                                                              false,
+		"proxy_pass http://in.example; HTTP upstream in.example { server 172.18.0.3:8000; } server { server_name in.example; limit_req zone=one; }": false,
+		"proxy_pass http://127.1:8081":                                                                                                              true,
+		"proxy_pass http://2130706433:08081":                                                                                                        true,
+		"proxy_pass http://0:8081":                                                                                                                  true,
+		"proxy_pass http://unix:/run/x/../in.sock:/":                                                                                                true,
+		"proxy_pass http://127.0.0.1:8082":                                                                                                          false,
+		"proxy_pass http://127.0.0.1:3000":                                                                                                          false,
+		"proxy_pass http://app:8081":                                                                                                                false,
+		"proxy_pass http://10.0.0.2:8081":                                                                                                           false,
+		"proxy_pass http://$host":                                                                                                                   false,
+		"proxy_pass http://u; HTTP upstream u { server app1; server app2 backup; keepalive 8; }":                                                    false,
+		"set $a app:3000; proxy_pass http://$a; HTTP map $http_upgrade $b { default upgrade; '' close; }":                                           false,
+		"fastcgi_pass unix:/run/php.sock":                                                                                                           false,
+		"grpc_pass grpc://app:50051":                                                                                                                false,
 	} {
 		pass, more, _ := strings.Cut(text, "; HTTP ")
 		_, notes := converted(t, map[string]string{"nginx.conf": strings.NewReplacer("PASS", pass, "HTTP", more, "};", "}").Replace(conf)})
 		if said := strings.Contains(strings.Join(notes, "\n"), "lost: "); said != lost {
 			t.Errorf("%s: lost %v, want %v: %q", text, said, lost, notes)
+		}
+	}
+}
+
+// TestMaybeItself: an address that the file does not have may be of this machine, where a server listens at all.
+func TestMaybeItself(t *testing.T) {
+	for to, want := range map[string]bool{"192.0.2.2:8081": true, "192.0.2.2": false, "app:8081": false, "[2001:db8::1]:8081": true} {
+		_, notes := converted(t, map[string]string{"nginx.conf": `http { limit_req_zone $binary_remote_addr zone=one:1m rate=1r/m;
+			server { listen 80; location / { proxy_pass http://` + to + `; } } server { listen 8081; limit_req zone=one; } }`})
+		if said := strings.Join(notes, "\n"); strings.Contains(said, "is of this machine") != want || strings.Contains(said, "lost: ") {
+			t.Errorf("%s: %q", to, notes)
 		}
 	}
 }
