@@ -44,6 +44,7 @@ type Source struct {
 	// domains are the domains in force, to replace refused parts of the next configuration.
 	domains map[string]*domain
 	kept    string // the file of domains; "" for none
+	url     string // as given
 
 	mu      sync.Mutex
 	held    *rulesource.Snapshot // nil before the first configuration
@@ -77,7 +78,7 @@ func Open(text, kept string, log *slog.Logger) (*Source, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Source{at: at, kept: kept, asks: asksAlive, log: cmp.Or(log, slog.New(slog.DiscardHandler)), changed: make(chan struct{})}
+	s := &Source{at: at, kept: kept, url: text, asks: asksAlive, log: cmp.Or(log, slog.New(slog.DiscardHandler)), changed: make(chan struct{})}
 	s.recall()
 	s.done, s.closed = context.WithCancel(context.Background())
 	go s.run()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -181,9 +182,15 @@ func TestRestart(t *testing.T) {
 		}
 	}
 	other := quiet()
-	other.kept, other.at.shown = filepath.Join(t.TempDir(), "copy.xds"), "xds://a"
+	other.kept, other.url = filepath.Join(t.TempDir(), "copy.xds"), "xds://a?node=x"
 	other.take(response(t, "1"))
-	if other.at.shown, other.domains = "xds://b", nil; other.recall() {
-		t.Error("it takes what another control plane has sent")
+	if other.url, other.domains = "xds://a?node=y", nil; other.recall() {
+		t.Error("it takes what another node was sent")
+	}
+	if err := os.MkdirAll(filepath.Join(other.kept+".new", "full"), 0o700); err != nil { // so that it cannot be written
+		t.Fatal(err)
+	}
+	if other.take(response(t, "2")); other.recall() {
+		t.Error("what could not be replaced is still there")
 	}
 }
