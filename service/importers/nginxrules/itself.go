@@ -13,19 +13,17 @@ import (
 )
 
 // An address is where requests are handed on to. The path of a unix socket stands as its port, too; a port that
-// variables make is "", and one that clients choose is *.
+// variables make is "".
 type address struct{ host, port string }
 
 // leading matches the address at the beginning of what a pass, an upstream's server or a variable names.
 var leading = regexp.MustCompile(`(?i)^(?:(https|grpcs|[\w$]+)://)?(?:unix:([^:]*)|(\[[^\]]*\]|[^:/]*)(:?)(\d*))`)
 
-// What the words of clients are: variables, and captures by name. A part of a text that may be an address of this
-// machine in other spellings has only numbers.
 var (
-	authority = regexp.MustCompile(`(?i)^(?:(\$?\w+)://)?(\[[^\]]*\]|[^:/]*)(:?)(.*)`)
-	ofClients = regexp.MustCompile(`^(\d|host$|args$|(http|arg|cookie)_)`)
+	untilPath = regexp.MustCompile(`^(?:[^/]*://)?(?:unix:.*|[^/?]*)`)
 	captured  = regexp.MustCompile(`\(\?P?[<'](\w+)`)
-	numbers   = regexp.MustCompile(`^(0x[0-9a-f]+|[0-9]+)(\.(0x[0-9a-f]+|[0-9]+))*$`)
+	// numbers matches what may be an address of this machine in another spelling.
+	numbers = regexp.MustCompile(`^(0x[0-9a-f]+|[0-9]+)(\.(0x[0-9a-f]+|[0-9]+))*$`)
 )
 
 // addressOf reads an address. A number alone may be the port of any.
@@ -45,105 +43,85 @@ func addressOf(text string) address {
 	}
 }
 
-// words are the values that a configuration gives variables, and the names of its captures: false are those of
-// server_name, which have no port.
-type words struct {
-	values   map[string][]string
-	captures map[string]bool
+// A telling is what a configuration says of where passes lead.
+type telling struct {
+	values map[string][]string  // of variables; one that others may write has the value $
+	named  map[string][]address // the servers of upstreams
+	inPath []string             // the variables that begin with a slash
 }
 
-// chosen returns the addresses that a text may stand for by the words of a client. One whose port these are has the port *.
-func (w *words) chosen(text, scheme string, deep int) (all []address) {
-	part := authority.FindStringSubmatch(text)
-	scheme = strings.ToLower(cmp.Or(part[1], scheme))
-	host, of := strings.ToLower(part[2]), part[2]
-	if part[3] != "" {
-		of = part[4]
-	}
-	m := variable.FindStringSubmatchIndex(of)
-	if m == nil || m[0] > 0 || deep > deepest || part[3] == "" && m[1] < len(of) && of[m[1]] != '$' {
-		return nil
-	}
-	name := strings.ToLower(of[m[2]:m[3]])
-	values, known := w.values[name]
-	w.values[name] = nil // while they are read: they may name one another
-	for _, value := range values {
-		all = append(all, w.chosen(value, scheme, deep+1)...)
-	}
-	if delete(w.values, name); known {
-		w.values[name] = values
-	}
-	port, is := w.captures[name]
-	switch {
-	case part[3] != "" && (!known || len(all) > 0):
-		return []address{{host, "*"}}
-	case known || !is && !ofClients.MatchString(name):
-		return all
-	case port || !is && name != "host":
-		return []address{{"$", "*"}}
-	}
-	return []address{{"$", cmp.Or(map[string]string{"https": "443", "grpcs": "443"}[scheme], "80")}}
-}
-
-// told reads what a configuration says of variables, and the servers of its upstreams.
-func told(all []Directive) (w *words, named map[string][]address) {
-	w, named = &words{make(map[string][]string), make(map[string]bool)}, make(map[string][]address)
+func told(all []Directive) *telling {
+	t := &telling{map[string][]string{"scheme": {"http", "https"}}, make(map[string][]address), []string{"request_uri", "uri", "document_uri"}}
 	value := func(name, text string) {
 		name = strings.ToLower(strings.TrimPrefix(name, "$"))
-		w.values[name] = append(w.values[name], text)
+		t.values[name] = append(t.values[name], text)
 	}
 	each(all, func(d *Directive) {
-		texts := d.Args
+		texts := slices.Clone(d.Args)
 		for _, in := range d.Block {
-			if d.Name == "map" || d.Name == "geo" || d.Name == "split_clients" {
+			switch {
+			case d.Name == "map" || d.Name == "geo" || d.Name == "split_clients":
 				value(d.last(), in.last())
-				texts = append(texts[:len(texts):len(texts)], in.Name)
-			} else if d.Name == "upstream" && in.Name == "server" && len(in.Args) > 0 {
-				named[strings.ToLower(d.last())] = append(named[strings.ToLower(d.last())], addressOf(in.Args[0]))
+				texts = append(texts, in.Name)
+			case d.Name == "upstream" && in.Name == "server" && len(in.Args) > 0:
+				t.named[strings.ToLower(d.last())] = append(t.named[strings.ToLower(d.last())], addressOf(in.Args[0]))
 			}
 		}
-		if d.Name == "set" && len(d.Args) > 0 {
+		switch {
+		case d.Name == "set" && len(d.Args) > 0:
 			value(d.Args[0], d.last())
+		case strings.HasSuffix(d.Name, "_set") && len(d.Args) > 0:
+			value(d.Args[0], "$")
+		case d.Name == "rewrite" && len(d.Args) > 1 && !strings.HasPrefix(d.Args[1], "/"):
+			t.inPath = t.inPath[:1]
 		}
 		for _, m := range captured.FindAllStringSubmatch(strings.Join(texts, " "), -1) {
-			w.captures[strings.ToLower(m[1])] = w.captures[strings.ToLower(m[1])] || d.Name != "server_name"
+			value(m[1], "$")
 		}
 	})
-	return w, named
+	return t
+}
+
+// addresses returns the addresses that a text may stand for, by the values that the configuration gives its variables.
+// ok is false if others may choose a part of them.
+func (t *telling) addresses(text string, deep int) (all []address, ok bool) {
+	text = untilPath.FindString(text)
+	m := variable.FindStringSubmatchIndex(text)
+	if m == nil {
+		a := addressOf(text)
+		if of := t.named[a.host]; of != nil { // an upstream's name is none of a server
+			return of, !strings.Contains(text, "$")
+		}
+		return []address{a}, !strings.Contains(text, "$")
+	}
+	name := strings.ToLower(text[m[2]:m[3]])
+	if slices.Contains(t.inPath, name) && m[0] > 0 {
+		return t.addresses(text[:m[0]], deep+1)
+	}
+	if deep > deepest || t.values[name] == nil {
+		return nil, false
+	}
+	ok = true
+	for _, value := range t.values[name] {
+		more, sure := t.addresses(text[:m[0]]+value+text[m[1]:], deep+1)
+		if all, ok = append(all, more...), ok && sure; !ok || len(all) > mostChoices {
+			return nil, false
+		}
+	}
+	return all, true
 }
 
 // itself notes where requests are handed on to a server of the same configuration that has limits: they come in
 // again, with the path, host, headers and address that this gives them.
 func (c *converter) itself(all []Directive, servers []*server) {
-	w, named := told(all)
-	var some []address
-	for _, texts := range w.values {
-		for _, text := range texts {
-			if a := addressOf(text); named[a.host] == nil {
-				some = append(some, a)
-			}
-		}
-	}
-	for _, of := range named {
-		some = append(some, of...)
-	}
+	t := told(all)
 	each(all, func(d *Directive) {
 		if !strings.HasSuffix(d.Name, "_pass") {
 			return
 		}
-		to := addressOf(d.last())
-		ways := slices.Clone(named[to.host])
-		if ways == nil { // the name of an upstream is none of a server
-			ways = []address{to}
-		}
-		if strings.Contains(d.last(), "$") && to.port == "" {
-			ways = append(ways, some...)
-		}
-		ways = append(ways, w.chosen(d.last(), "", 0)...)
+		ways, sure := t.addresses(d.last(), 0)
 		for _, s := range servers {
-			if uses(s.root) && slices.ContainsFunc(ways, func(a address) bool {
-				return (s.hears(a.port) || a.port == "" && strings.Contains(d.last(), "server_port")) && a.here(servers)
-			}) {
+			if uses(s.root) && (!sure || slices.ContainsFunc(ways, func(a address) bool { return s.hears(a.port) && a.here(servers) })) {
 				c.lose(d, "the limits at %s are NOT KEPT for what %s %s hands on to this nginx: rules count a request once, as it comes in", s.at.where(), d.Name, d.last())
 				return
 			}
@@ -181,7 +159,7 @@ func (s *server) hears(port string) bool {
 		from, err := strconv.Atoi(low)
 		to, err2 := strconv.Atoi(high)
 		at, err3 := strconv.Atoi(port)
-		return port == "*" || port != "" && path.Clean(own) == path.Clean(port) || cmp.Or(err, err2, err3) == nil && from <= at && at <= to
+		return port != "" && path.Clean(own) == path.Clean(port) || cmp.Or(err, err2, err3) == nil && from <= at && at <= to
 	})
 }
 
@@ -199,8 +177,9 @@ func (a address) here(servers []*server) bool {
 		})
 }
 
-// again reports whether an address may be that of ingress-nginx: a name of a service of Kubernetes is none of its hosts.
-func (a address) again() bool {
-	return importers.OneOf(a.port, "80 443") && (strings.Contains(a.host, ".") && !strings.Contains(a.host, ".svc") || strings.Contains(a.host, "ingress")) ||
+// again reports whether a pass may lead to ingress-nginx: a name of a service of Kubernetes is none of its hosts.
+func again(pass string) bool {
+	a := addressOf(pass)
+	return strings.Contains(untilPath.FindString(strings.ReplaceAll(pass, "$request_uri", "/")), "$") || importers.OneOf(a.port, "80 443") && (strings.Contains(a.host, ".") && !strings.Contains(a.host, ".svc") || strings.Contains(a.host, "ingress")) ||
 		(importers.OneOf(a.port, "80 443") || a.port == "") && a.here(nil)
 }

@@ -91,7 +91,7 @@ func leads(all []Directive, ofServer bool) string {
 		d := &all[i]
 		flag, to := d.last(), slices.Concat(d.Args, []string{"", ""})[1]
 		away := flag == "permanent" || flag == "redirect" || strings.HasPrefix(to, "http") || strings.HasPrefix(to, "$scheme") || flag == "break" && !ofServer
-		if !d.known() || strings.HasSuffix(d.Name, "_pass") && addressOf(d.last()).again() || importers.OneOf(d.Name, "auth_request error_page include index try_files") || d.Name == "rewrite" && !away {
+		if !d.known() || strings.HasSuffix(d.Name, "_pass") && again(d.last()) || importers.OneOf(d.Name, "auth_request error_page include index try_files") || d.Name == "rewrite" && !away {
 			return d.Name
 		}
 		if found := leads(d.Block, ofServer && d.Name != "location"); found != "" && importers.OneOf(d.Name, "location if limit_except") {
