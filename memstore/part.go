@@ -49,26 +49,33 @@ func countLimits(layers []stint.Layer) (n int) {
 // parts appends the limits of a view, for one key.
 func (b *bound) parts(parts []part, v *view, h uint64) []part {
 	for _, l := range v.limits {
-		parts = append(parts, b.part(l, h))
+		parts, _ = b.addPart(parts, l, h)
 	}
 	return parts
 }
 
-func (b *bound) part(l *limit, h uint64) part {
-	return part{limit: l, bound: b, sh: &b.store.shards[b.store.shard(h)], hash: h, weight: 1}
+// addPart appends the part of one limit, for one key. The part is built in place: that saves a
+// copy.
+func (b *bound) addPart(parts []part, l *limit, h uint64) ([]part, *part) {
+	parts = append(parts, part{})
+	p := &parts[len(parts)-1]
+	p.limit, p.bound, p.sh, p.hash, p.weight = l, b, &b.store.shards[b.store.shard(h)], h, 1
+	return parts, p
 }
 
 func (p *part) table() *table { return p.sh.table(p.limit.account) }
 
 // parts appends the limits of the layers.
 func (s *Store) parts(parts []part, layers []stint.Layer) ([]part, error) {
-	for i, layer := range layers {
+	var p *part
+	for i := range layers {
+		layer := &layers[i]
 		b, ok := layer.Bound.(*bound)
 		if ok = ok && b.store == s; !ok {
-			return nil, layercheck.One(i, &layer, false, 0)
+			return nil, layercheck.One(i, layer, false, 0)
 		}
 		v := b.view.Load()
-		if err := layercheck.One(i, &layer, true, len(v.limits)); err != nil {
+		if err := layercheck.One(i, layer, true, len(v.limits)); err != nil {
 			return nil, err
 		}
 		h := s.seed.hash(layer.Key)
@@ -78,12 +85,11 @@ func (s *Store) parts(parts []part, layers []stint.Layer) ([]part, error) {
 					return nil, layercheck.Twice(b.Name())
 				}
 			}
-			p := b.part(l, h)
+			parts, p = b.addPart(parts, l, h)
 			p.weight, p.excuse = max(layer.Weight, 1), layer.Excuses
 			if layer.Answers != nil {
 				p.answer = &layer.Answers[k]
 			}
-			parts = append(parts, p)
 		}
 	}
 	return parts, layercheck.Count(len(parts))

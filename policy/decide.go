@@ -156,7 +156,7 @@ func (p *Policy) run(ctx context.Context, a *operation, r *Result) error {
 	r.layers = r.layers[:0]
 	for i := range r.matches {
 		if h := &r.matches[i]; h.enforced() && h.weight > 0 {
-			r.layers = append(r.layers, r.layer(a.local, h))
+			r.addLayer(a.local, h)
 		}
 	}
 	d, err := stint.Decision{Allowed: true}, error(nil) // conclude names the tightest
@@ -216,15 +216,22 @@ func (p *Policy) pairOf(of *plan) *fallback.Pair {
 	return p.pairs[of.id]
 }
 
-// layer returns the layer of a match, with room for the answers of its limits.
-func (r *Result) layer(local bool, h *ruleMatch) stint.Layer {
+// addLayer appends the layer of a match to r.layers.
+func (r *Result) addLayer(local bool, h *ruleMatch) *stint.Layer {
+	r.layers = append(r.layers, stint.Layer{})
+	layer := &r.layers[len(r.layers)-1]
+	r.setLayer(layer, local, h)
+	return layer
+}
+
+// setLayer writes the layer of a match, with room for the answers of its limits. It is set field
+// by field, as [Policy.begin] explains.
+func (r *Result) setLayer(layer *stint.Layer, local bool, h *ruleMatch) {
 	if missing := len(r.Rules) - len(r.answers); missing > 0 {
 		r.answers = slices.Grow(r.answers, missing)[:len(r.Rules)]
 	}
-	return stint.Layer{
-		Bound: r.policy.bound(local, h), Key: h.key, Weight: h.weight,
-		Answers: r.answers[h.first : h.first+len(h.plan.ruleLimits)],
-	}
+	layer.Bound, layer.Key, layer.Weight = r.policy.bound(local, h), h.key, h.weight
+	layer.Answers = r.answers[h.first : h.first+len(h.plan.ruleLimits)]
 }
 
 // decideIn asks the store for r.layers: in one step, unless a rule that is enforced reserves
@@ -241,6 +248,8 @@ func (p *Policy) put(ctx context.Context, a *operation, r *Result, cost int64, s
 	switch {
 	case a.refund:
 		return p.in(a.local).Refund(ctx, r.layers, cost)
+	case a.ttl == 0 && !a.turn:
+		return p.in(a.local).Decide(ctx, a.op, r.layers, cost)
 	case a.ttl == 0:
 		d, _, err := p.takeIn(ctx, a, r, r.layers, cost, 0)
 		return d, err
@@ -292,7 +301,7 @@ func (p *Policy) peekFree(ctx context.Context, local bool, r *Result, d *stint.D
 	r.layers = r.layers[:0]
 	for i := range r.matches {
 		if h := &r.matches[i]; h.enforced() && h.weight == 0 {
-			r.layers = append(r.layers, r.layer(local, h))
+			r.addLayer(local, h)
 		}
 	}
 	state, err := p.decideIn(ctx, &operation{op: meter.OpPeek, local: local}, r, 0, false)
@@ -415,8 +424,8 @@ func (p *Policy) shadow(ctx context.Context, a *operation, r *Result, h *ruleMat
 			r.Rules[h.first].set(&d)
 		}
 	} else {
-		r.layers = append(r.layers[:0], r.layer(false, h))
-		r.layers[0].Weight = weight
+		r.layers = r.layers[:0]
+		r.addLayer(false, h).Weight = weight
 		if h.apart(a) {
 			_, err = p.reserveAlone(ctx, a, r, h, true)
 		} else {

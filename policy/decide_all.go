@@ -317,11 +317,12 @@ func (r *Result) gather(local bool, k part) bool {
 			continue
 		}
 		h.step = r.step
-		layer := r.layer(local, h) // even if it is asked with first: this makes room for its answers
-		if first == nil {
-			layer.Weight = int64(min(r.sum(h), math.MaxInt64))
-			r.layers = append(r.layers, layer)
+		layer := r.addLayer(local, h) // this makes room for its answers
+		if first != nil {             // it is asked with first
+			r.layers = r.layers[:len(r.layers)-1]
+			continue
 		}
+		layer.Weight = int64(min(r.sum(h), math.MaxInt64))
 	}
 	return len(r.layers) > 0
 }

@@ -485,9 +485,7 @@ func (p *Policy) reserveApart(ctx context.Context, a *operation, r *Result) (d s
 			continue
 		}
 		if !h.apart(a) {
-			layer := r.layer(a.local, h)
-			layer.Weight = h.unit
-			r.layers = append(r.layers, layer)
+			r.addLayer(a.local, h).Weight = h.unit
 			continue
 		}
 		one, err := p.reserveAlone(ctx, a, r, h, false)
@@ -510,7 +508,9 @@ func (p *Policy) reserveApart(ctx context.Context, a *operation, r *Result) (d s
 // reserveAlone reserves for one rule: in units of its limits if the response will say the
 // cost in these, else in units of the caller's cost.
 func (p *Policy) reserveAlone(ctx context.Context, a *operation, r *Result, h *ruleMatch, shadow bool) (stint.Decision, error) {
-	layer, cost := r.layer(a.local, h), h.asked
+	layers, cost := make([]stint.Layer, 1), h.asked
+	layer := &layers[0]
+	r.setLayer(layer, a.local, h)
 	part := reservedPart{local: a.local, shadow: shadow}
 	layer.Weight, layer.Excuses = h.unit, a.excuses
 	if h.byResponse(a) {
@@ -523,7 +523,7 @@ func (p *Policy) reserveAlone(ctx context.Context, a *operation, r *Result, h *r
 		part.name = h.rule.Name
 	}
 	ttl := a.response + min(a.ttl, math.MaxInt64-a.response) // a.ttl is for the time in a queue
-	d, id, err := p.takeIn(ctx, a, r, []stint.Layer{layer}, cost, ttl)
+	d, id, err := p.takeIn(ctx, a, r, layers, cost, ttl)
 	if err == nil && d.Allowed {
 		part.id, part.cost = id, cost
 		r.parts = append(r.parts, part)
