@@ -76,6 +76,9 @@ type Snapshot struct {
 	// Refused says why some of the overrides or plans cannot be held; those are as they were
 	// before. It is nil if all can be held.
 	Refused error `json:"-"`
+	// Kept is what the source needs of this state after a restart. A copy of the rules has it too;
+	// only the source reads it.
+	Kept []byte `json:",omitempty"`
 	// Ahead is how far the source's clock is ahead of this machine's, measured at the middle of a
 	// round trip; Doubt is half of that round trip. The times of overrides are by the source's
 	// clock.

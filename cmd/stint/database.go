@@ -16,6 +16,7 @@ import (
 	"github.com/stint-dev/stint/rulesource"
 
 	"github.com/stint-dev/stint/service/rules"
+	"github.com/stint-dev/stint/service/rules/rulescopy"
 	"github.com/stint-dev/stint/service/rules/ruleshttp"
 	"github.com/stint-dev/stint/service/rules/rulesredis"
 	"github.com/stint-dev/stint/service/rules/rulesworker"
@@ -73,8 +74,8 @@ type ruleSource struct {
 }
 
 // openSource opens the source that --rules names. It connects only to a database, to
-// refuse a schema that this program cannot use. Beside the last copy of the rules in a file, if
-// there is one, a control plane's configuration is kept.
+// refuse a schema that this program cannot use. A control plane's configuration follows that of the
+// last copy of the rules in a file, if there is one.
 func (c *databaseFlags) openSource(ctx context.Context, file string, logger *slog.Logger) (*ruleSource, error) {
 	scheme, rest, _ := strings.Cut(c.Rules, ":")
 	switch scheme {
@@ -92,10 +93,8 @@ func (c *databaseFlags) openSource(ctx context.Context, file string, logger *slo
 		report := func(ctx context.Context, n rules.Node) error { return s.Report(ctx, c.row(n)) }
 		return &ruleSource{Source: s, name: s.String(), report: report}, nil
 	case "xds", "xdss":
-		if file != "" {
-			file += ".xds"
-		}
-		s, err := rulesxds.Open(c.Rules, file, logger)
+		last, _ := rulescopy.NewFile(file).Last()
+		s, err := rulesxds.Open(c.Rules, last.Kept, logger)
 		if err != nil {
 			return nil, &usageError{"--rules", err}
 		}

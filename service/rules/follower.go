@@ -98,10 +98,11 @@ func Follow(ctx context.Context, f Following) (*Follower, *File, error) {
 	f.Log = cmp.Or(f.Log, slog.New(slog.DiscardHandler))
 	w := &Follower{f: f, retried: make(chan struct{}), copy: rulescopy.NewFile(f.Copy), from: f.Source}
 	patience := cmp.Or(f.Patience, firstPatience)
-	kept, there := w.copy.Version()
+	last, there := w.copy.Last()
 	if there {
 		patience = firstTry
 	}
+	kept := last.Version
 	s, err := readDocument(ctx, f.Source, kept, patience)
 	if ctx.Err() != nil {
 		return nil, nil, ctx.Err()

@@ -1,6 +1,7 @@
 package envoyrules
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -247,19 +248,21 @@ func (w wider) take(level []*descriptor, i int) bool {
 
 // Merge adds the descriptors of another file to the domain. The order of files counts,
 // since the first wildcard that matches a value takes it. The error names a descriptor
-// that both files have.
-func (d *Domain) Merge(more *Domain) error {
+// that both files have; [Domain.Keep] handles it as one that comes twice in a file.
+func (d *Domain) Merge(more *Domain) (err error) {
 	known := make(map[id]*descriptor, len(d.descriptors))
 	for _, one := range d.descriptors {
 		known[one.id()] = one
 	}
 	for _, other := range more.descriptors {
 		if one := known[other.id()]; one != nil {
-			return fmt.Errorf("%v: the descriptor %s of domain %q is at %v already", other.at, other.text(), d.Name, one.at)
+			again := fmt.Errorf("%v: the descriptor %s of domain %q is at %v already", other.at, other.text(), d.Name, one.at)
+			other.wrong = &rulesfile.Error{Reason: again.Error()}
+			one.wrong, err = other.wrong, cmp.Or(err, again)
 		}
 	}
-	d.descriptors, d.Faulty = append(d.descriptors, more.descriptors...), d.Faulty || more.Faulty
-	return nil
+	d.descriptors, d.Faulty = append(d.descriptors, more.descriptors...), d.Faulty || more.Faulty || err != nil
+	return err
 }
 
 // A checker reads nodes and collects what is wrong.

@@ -37,14 +37,16 @@ func NewFile(path string) *File { return &File{path: path} }
 // String returns the path.
 func (c *File) String() string { return c.path }
 
-// Version returns the version of the copy, and whether there is a readable one. It reads the whole
+// Last returns the snapshot of the copy, and whether there is a readable one. It reads the whole
 // file.
-func (c *File) Version() (v rulesource.Version, there bool) {
+func (c *File) Last() (last rulesource.Snapshot, there bool) {
 	if c.path == "" {
-		return v, false
+		return last, false
 	}
-	_, err := c.scan(func(s *rulesource.Snapshot) error { v = s.Version; return nil }, nil)
-	return v, err == nil
+	if _, err := c.scan(func(s *rulesource.Snapshot) error { last = *s; return nil }, nil); err != nil {
+		return rulesource.Snapshot{}, false
+	}
+	return last, true
 }
 
 // scan reads the file until a function returns an error: it calls begin with the snapshot, and

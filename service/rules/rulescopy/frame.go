@@ -10,9 +10,9 @@ import (
 	"github.com/stint-dev/stint/rulesource"
 )
 
-// maxFrame is the greatest size of a frame, in bytes: a document of 32 MiB may be twice as long in
-// JSON.
-const maxFrame = 64 << 20
+// maxFrame is the greatest size of a frame, in bytes: a document of 32 MiB and what a source keeps
+// may be twice as long in JSON.
+const maxFrame = 128 << 20
 
 // A Frame is one record of a copy. One of Begin, Override, Plan and End is set.
 type Frame struct {

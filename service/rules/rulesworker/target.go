@@ -70,8 +70,8 @@ func (d *directory) String() string { return d.path }
 func (d *directory) Close() error { return nil }
 
 func (d *directory) Newest(context.Context) (rulesource.Version, error) {
-	v, _ := d.file.Version()
-	return v, nil
+	last, _ := d.file.Last()
+	return last.Version, nil
 }
 
 func (d *directory) New(ctx context.Context) (Publication, error) {

@@ -75,7 +75,7 @@ func TestLargeMessage(t *testing.T) {
 	go func() { _ = server.Serve(ln) }() // until it is stopped
 	defer server.Stop()
 	read, write := io.Pipe()
-	s, err := Open("xds://"+ln.Addr().String(), "", slog.New(slog.NewTextHandler(write, nil)))
+	s, err := Open("xds://"+ln.Addr().String(), nil, slog.New(slog.NewTextHandler(write, nil)))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -43,7 +43,6 @@ type Source struct {
 	asks   time.Duration // how long a connection may be quiet before it is checked by a ping
 	// domains are the domains in force, to replace refused parts of the next configuration.
 	domains map[string]*domain
-	kept    string // the file of domains; "" for none
 	url     string // as given
 
 	mu      sync.Mutex
@@ -71,15 +70,15 @@ var (
 // "default", and metadata.KEY=VALUE its metadata. With merge_domains=true, resources of one domain
 // are taken together; without it, they are refused. With start_empty=true, Load does not
 // wait for the first configuration. The log receives the differences from
-// envoyproxy/ratelimit, refused configurations, and the state of the connection. What is in force is
-// kept in the file kept, unless that is "", so that refused parts also stay as they were in another process.
-func Open(text, kept string, log *slog.Logger) (*Source, error) {
+// envoyproxy/ratelimit, refused configurations, and the state of the connection. kept is what the
+// last snapshot of a process before had for it, or nil: refused parts stay as they were there.
+func Open(text string, kept []byte, log *slog.Logger) (*Source, error) {
 	at, err := parse(text)
 	if err != nil {
 		return nil, err
 	}
-	s := &Source{at: at, kept: kept, url: text, asks: asksAlive, log: cmp.Or(log, slog.New(slog.DiscardHandler)), changed: make(chan struct{})}
-	s.recall()
+	s := &Source{at: at, url: text, asks: asksAlive, log: cmp.Or(log, slog.New(slog.DiscardHandler)), changed: make(chan struct{})}
+	s.recall(kept)
 	s.done, s.closed = context.WithCancel(context.Background())
 	go s.run()
 	return s, nil
@@ -237,7 +236,7 @@ func (s *Source) take(r *discovery.DiscoveryResponse) *discovery.DiscoveryReques
 		held.Version.Epoch = max(held.Version.Epoch, s.held.Version.Epoch+1)
 	}
 	s.domains = c.domains
-	s.keep()
+	held.Kept = s.kept()
 	s.mu.Lock()
 	s.file = c.file
 	s.mu.Unlock()

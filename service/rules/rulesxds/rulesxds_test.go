@@ -99,7 +99,7 @@ func (nothing) Plan(*rulesource.Plan) error            { return errors.New("a pl
 
 func open(t testing.TB, at, more string) *rulesxds.Source {
 	t.Helper()
-	s, err := rulesxds.Open("xds://"+at+"?node=envoy-ratelimit"+more, "", nil)
+	s, err := rulesxds.Open("xds://"+at+"?node=envoy-ratelimit"+more, nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -356,7 +356,7 @@ func TestWrongURLs(t *testing.T) {
 		"xds://user:secret@localhost:1":        "such as",
 		"xds://localhost:99999":                "65535",
 	} {
-		s, err := rulesxds.Open(text, "", nil)
+		s, err := rulesxds.Open(text, nil, nil)
 		if err == nil {
 			_ = s.Close()
 		}

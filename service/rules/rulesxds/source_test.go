@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -15,6 +14,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/stint-dev/stint/rulesource"
+	"github.com/stint-dev/stint/service/rules/rulescopy"
 )
 
 // response is a configuration of one limit.
@@ -129,25 +129,25 @@ func TestSentAgain(t *testing.T) {
 	}
 }
 
-// TestMerge: with merge_domains, resources of one domain are taken together, without a descriptor
-// that two of them have; then the domain stays as it was.
+// TestMerge: with merge_domains, resources of one domain are taken together. A descriptor that two of
+// them have stays as it was, and the rest is taken.
 func TestMerge(t *testing.T) {
 	s := quiet()
 	s.at.merge = true
 	for i, step := range []struct{ second, refused, limits string }{
-		{"b", "", "5/1d 6/1d"},
-		{"a", `the descriptor a of domain "d" is at d already`, "5/1d 6/1d"},
-		{"c", "", "7/1d 8/1d"},
+		{"b", "", "5/1d 6/1d 25/1d"},
+		{"a", `the descriptor a of domain "d" is at d already`, "5/1d 26/1d"},
+		{"c", "", "7/1d 8/1d 27/1d"},
 	} {
 		n := uint32(5 + i)
 		answer := s.take(&discovery.DiscoveryResponse{TypeUrl: typeURL, VersionInfo: step.second, Resources: []*anypb.Any{
-			resource(t, "d", entry("a", "", n)), resource(t, "d", entry(step.second, "", n+1)),
+			resource(t, "d", entry("a", "", n)), resource(t, "d", entry(step.second, "", n+1), entry("x", "", n+20)),
 		}})
 		if got := answer.GetErrorDetail().GetMessage(); !strings.Contains(got, step.refused) || (got == "") != (step.refused == "") {
 			t.Errorf("%s: refused: %s", step.second, got)
 		}
 		for limit := range strings.FieldsSeq(step.limits) {
-			if s.held == nil || strings.Count(string(s.held.Document), limit) != 1 || strings.Count(string(s.held.Document), "- name:") != 2 {
+			if s.held == nil || strings.Count(string(s.held.Document), `"`+limit) != 1 || strings.Count(string(s.held.Document), "- name:") != len(strings.Fields(step.limits)) {
 				t.Errorf("%s: without %s: %s", step.second, limit, s.held.Document)
 			}
 		}
@@ -166,31 +166,29 @@ func TestRestart(t *testing.T) {
 	for name, refused := range map[string][]*anypb.Any{
 		"a unit": {resource(t, "d", odd)}, "bytes": {{TypeUrl: typeURL, Value: []byte{0xff}}}, "a domain twice": {twice, twice},
 	} {
-		file := filepath.Join(t.TempDir(), "some", "copy.xds")
-		held := ""
+		copied, held := rulescopy.NewFile(filepath.Join(t.TempDir(), "copy")), ""
 		for process := range 3 {
 			s := quiet()
-			s.kept = file
-			if s.recall(); process == 0 {
+			if process == 0 {
 				s.take(message("1", resource(t, "d", all)))
 				held = string(s.held.Document)
+			} else {
+				last, _ := copied.Last()
+				s.recall(last.Kept)
 			}
 			answer := s.take(message("2", refused...))
 			if answer.GetErrorDetail() == nil || s.held == nil || string(s.held.Document) != held {
 				t.Fatalf("%s: process %d holds\n%s\nwant\n%s", name, process, s.held.Document, held)
 			}
+			if err := copied.Begin(s.held, true, rulesource.Version{}).Keep(); err != nil {
+				t.Fatal(err)
+			}
 		}
 	}
-	other := quiet()
-	other.kept, other.url = filepath.Join(t.TempDir(), "copy.xds"), "xds://a?node=x"
-	other.take(response(t, "1"))
-	if other.url, other.domains = "xds://a?node=y", nil; other.recall() {
+	s, other := quiet(), quiet()
+	s.url, other.url = "xds://a?node=x", "xds://a?node=y"
+	s.take(response(t, "1"))
+	if other.recall(s.held.Kept); other.domains != nil {
 		t.Error("it takes what another node was sent")
-	}
-	if err := os.MkdirAll(filepath.Join(other.kept+".new", "full"), 0o700); err != nil { // so that it cannot be written
-		t.Fatal(err)
-	}
-	if other.take(response(t, "2")); other.recall() {
-		t.Error("what could not be replaced is still there")
 	}
 }
