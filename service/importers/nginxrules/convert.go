@@ -39,6 +39,7 @@ type converter struct {
 	unders    bool // nginx takes headers with _
 	notes     importers.Notes
 	led       map[string][]*location // the locations of targets
+	streams   []*server              // of connections, which may lead to those of requests
 }
 
 func (c *converter) convert(all []Directive) error {
@@ -49,6 +50,13 @@ func (c *converter) convert(all []Directive) error {
 		if all[i].Name == "stream" && within(all[i].Block, c.kind) {
 			c.lose(&all[i], "%s in stream is NOT KEPT: these rules are for requests", c.kind)
 		}
+		for k := range all[i].Block {
+			if s := &all[i].Block[k]; all[i].Name == "stream" && s.Name == "server" {
+				c.streams = append(c.streams, c.server(s, nil))
+			}
+		}
+	}
+	for i := range all {
 		if all[i].Name == "http" {
 			found = true
 			if err := c.http(&all[i]); err != nil {
