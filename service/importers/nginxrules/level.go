@@ -17,6 +17,7 @@ type level struct {
 	static bool       // files answer
 	behind bool       // to some requests, another server does
 	denied bool       // deny all
+	any    bool       // satisfy any: what deny all denies may pass, or have another code
 	passed bool       // errors of an upstream lead to error pages, too
 	stays  bool       // X-Accel-Redirect of an upstream leads nowhere
 }
@@ -68,6 +69,8 @@ func (c *converter) level(block []Directive, outer level) (level, error) {
 			}
 		case (d.Name == "deny" || d.Name == "allow") && !access:
 			access, now.denied = true, d.Name == "deny" && d.last() == "all"
+		case d.Name == "satisfy":
+			now.any = d.last() == "any"
 		case strings.HasSuffix(d.Name, "_intercept_errors") && len(d.Args) == 1:
 			now.passed = d.Args[0] == "on"
 		case strings.HasSuffix(d.Name, "_ignore_headers"):
@@ -80,6 +83,7 @@ func (c *converter) level(block []Directive, outer level) (level, error) {
 			now.static = false
 		}
 	}
+	now.denied = now.denied && !now.any
 	if pages != nil {
 		now.errors = pages
 	}

@@ -159,7 +159,9 @@ type way struct {
 
 // targets returns the locations to which a way may lead.
 func (c *converter) targets(l *location, w way) []*location {
-	root, named := l.chain()[0], w.name == "index" && !strings.HasPrefix(w.to, "/")
+	root := l.chain()[0]
+	within := w.name == "index" && !strings.ContainsAny(w.to[:min(1, len(w.to))], "/$") // a directory; a variable may begin with a slash
+	named := within && !strings.Contains(w.to, "$")
 	switch {
 	case w.to == "" || strings.Contains(w.to, "://") || strings.HasPrefix(w.to, "$scheme"):
 		return nil
@@ -169,12 +171,14 @@ func (c *converter) targets(l *location, w way) []*location {
 	t := targetOf(w.to)
 	if named {
 		t = target{head: "/", open: true, name: w.to, fits: []*regexp.Regexp{regexp.MustCompile("/$")}}
+	} else if within {
+		t = targetOf("/${uri}" + w.to)
 	}
 	if !moves(l.at.Block) { // what is handed on has the paths of l
 		if named && l.kind != "@" {
 			t.from = l
 		}
-		for at := l; named && at.parent != nil && t.head == "/"; at = at.parent {
+		for at := l; within && at.parent != nil && t.head == "/"; at = at.parent {
 			if at.prefixed() {
 				t.head = at.path
 			}
@@ -185,7 +189,7 @@ func (c *converter) targets(l *location, w way) []*location {
 			}
 		}
 	}
-	key := fmt.Sprintf("%p %p %q %q", root, t.from, t.name, t.texts())
+	key := fmt.Sprintf("%p %p %q %q %q", root, t.from, t.head, t.name, t.texts())
 	all, known := c.led[key]
 	if !known {
 		if !named || !importers.WithinBefore(t.texts(), importers.Before{Expr: importers.Nothing}) { // l has directories
