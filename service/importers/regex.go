@@ -5,6 +5,7 @@ import (
 	"regexp/syntax"
 	"slices"
 	"strings"
+	"unicode"
 )
 
 // Placeholders in an alternative, for text that is not literal.
@@ -47,10 +48,18 @@ func enumerate(re *syntax.Regexp, narrow bool) []string {
 	case syntax.OpEmptyMatch, syntax.OpWordBoundary, syntax.OpNoWordBoundary:
 		return []string{""}
 	case syntax.OpLiteral:
-		if text := string(re.Rune); re.Flags&syntax.FoldCase == 0 || strings.ToUpper(text) == strings.ToLower(text) {
-			return []string{text}
+		text := ""
+		for _, r := range re.Rune {
+			switch letter := re.Flags&syntax.FoldCase != 0 && unicode.SimpleFold(r) != r; {
+			case letter && narrow:
+				return nil // it ignores case
+			case letter:
+				text += inSegment
+			default:
+				text += string(r)
+			}
 		}
-		return nil // only this part of the expression ignores case
+		return []string{text}
 	case syntax.OpAnyChar, syntax.OpAnyCharNotNL:
 		if narrow {
 			return []string{"."}

@@ -11,20 +11,24 @@ import (
 // nginx, and which limits they do not keep. An error names the file and line of a directive
 // that is wrong.
 func Convert(all []Directive) (yaml []byte, notes importers.Notes, err error) {
-	f := importers.File{}
 	kinds := slices.DeleteFunc([]string{"limit_req", "limit_conn"}, func(kind string) bool { return !within(all, kind) })
 	if len(kinds) == 0 {
 		kinds = []string{"limit_req"} // one pass, which notes includes that cannot be read
 	}
-	for _, kind := range kinds { // each by itself, since neither kind replaces the other
-		c := &converter{kind: kind, zones: make(map[string]*zone), variables: make(map[string]*Directive), led: make(map[string][]*location), notes: notes}
-		if err := c.convert(all); err != nil {
-			return nil, nil, err
+	for fold := false; ; fold = true { // anew if the paths of one kind make all rules ignore case
+		f, notes := importers.File{}, importers.Notes(nil)
+		for _, kind := range kinds { // each by itself, since neither kind replaces the other
+			c := &converter{kind: kind, zones: make(map[string]*zone), variables: make(map[string]*Directive), led: make(map[string][]*location), notes: notes, fold: fold}
+			if err := c.convert(all); err != nil {
+				return nil, nil, err
+			}
+			c.write(&f)
+			notes = c.notes
 		}
-		c.write(&f)
-		notes = c.notes
+		if f.FoldCase == fold {
+			return f.YAML(), notes.Once(), nil
+		}
 	}
-	return f.YAML(), notes.Once(), nil
 }
 
 type converter struct {

@@ -17,6 +17,8 @@ type place struct {
 	globs  []string // for its own limits: these take all its paths, maybe more
 	less   []string // for limits of other places: these take none but its paths, maybe fewer
 	exprs  []string // find something in its paths
+	folds  bool     // they ignore case, which globs do if all rules do
+	wide   []string // globs for them that need not ignore case; nil if there are none, or they would take much more
 	when   []importers.Cond
 	uses   []use
 	at     *Directive
@@ -153,11 +155,38 @@ func (c *converter) place(l *location, o outcome, p place) {
 	case found.More:
 		c.note(p.at, "%s %s takes more paths here: %s", p.at.Name, strings.Join(p.at.Args, " "), strings.Join(p.globs, " "))
 	}
-	if l.kind == "~*" && limited && p.globs != nil {
-		c.fold = true
-		c.note(p.at, "%s: upper and lower case make no difference in any path of these rules, so that this is kept", l.text())
+	if p.folds = l.kind == "~*" && limited && p.globs != nil; p.folds && o.path == "" && slices.Equal(o.uses, l.around()) {
+		p.wide = importers.PathGlobs("(?i)"+l.path, false, l.parent.prefixes(), l.parent.exprs()).All
 	}
 	c.all = append(c.all, p)
+}
+
+// around returns the limits of requests that would come to no location of an expression.
+func (l *location) around() []use {
+	for _, b := range l.parent.below {
+		if b.path == "/" && b.prefixed() {
+			return b.uses
+		}
+	}
+	return l.parent.uses
+}
+
+// letters chooses how the limits of locations that ignore case are kept: by rules that do, or if all have the limits of
+// what is around them, by patterns that take more.
+func (c *converter) letters() {
+	c.fold = c.fold || slices.ContainsFunc(c.all, func(p place) bool { return p.folds && p.wide == nil })
+	for i := range c.all {
+		p := &c.all[i]
+		switch {
+		case !p.folds:
+		case c.fold:
+			c.note(p.at, "%s: upper and lower case make no difference in any path of these rules, so that this is kept", p.in.text())
+		default:
+			if p.globs = p.wide; slices.ContainsFunc(c.all, func(q place) bool { return p.beats(&q) && !slices.Equal(q.uses, p.uses) }) {
+				c.note(p.at, "%s takes more paths here, since rules tell upper and lower case apart: %s", p.in.text(), strings.Join(p.globs, " "))
+			}
+		}
+	}
 }
 
 // unkept removes the places of a server whose paths rules cannot name, and notes them if other

@@ -9,6 +9,7 @@ import (
 )
 
 func (c *converter) write(f *importers.File) {
+	c.letters()
 	f.FoldCase = f.FoldCase || c.fold
 	for _, r := range c.rules() {
 		z := c.zones[r.zone]
