@@ -24,6 +24,7 @@ type envoyLocal struct {
 	named   map[string]bool   // names of the route configurations in the files
 	whole   map[string]bool   // entries with a virtual host for what no other takes
 	writers []writer          // filters that may write headers before the limit, or change the route
+	layers  []node            // of the runtime
 	inner   map[string]bool   // attributes of headers that Envoy removes unless its own servers sent them
 }
 
@@ -56,6 +57,7 @@ func EnvoyLocal(docs []Document) ([]byte, importers.Notes, error) {
 	}
 	for _, d := range docs {
 		e.unread(d.root)
+		e.layers = append(e.layers, d.root.anyCase("layered_runtime", "layers").list()...)
 		each(d.root, e.others)
 		each(d.root, func(n node) bool {
 			switch config, ok := localRateLimit(n); {
@@ -618,7 +620,12 @@ func entriesText(d node) string {
 
 // percent returns for how many of a hundred requests a setting applies, rounded up.
 func (e *envoyLocal) percent(n node, name string) int64 {
-	of := n.anyCase(name, "default_value")
+	of, key := n.anyCase(name, "default_value"), n.anyCase(name, "runtime_key").text()
+	for _, l := range e.layers {
+		if sets(l.anyCase("static_layer"), key) || key != "" && (l.anyCase("disk_layer").there() || l.anyCase("rtds_layer").there()) {
+			e.notes.Lose(n.where(), "%s by %s is NOT KEPT: the runtime at %s may set it, and this reads its default", name, key, l.where())
+		}
+	}
 	v := e.number(of.get("numerator"), 0)
 	switch per := map[string]int64{"": 1, "HUNDRED": 1, "TEN_THOUSAND": 100, "MILLION": 10000}[of.get("denominator").text()]; {
 	case per == 0:
@@ -627,6 +634,14 @@ func (e *envoyLocal) percent(n node, name string) int64 {
 	default:
 		return min((v+per-1)/per, 100)
 	}
+}
+
+// sets reports whether a layer of the runtime sets a key, whose words may be nested.
+func sets(layer node, key string) bool {
+	return slices.ContainsFunc(layer.fields(), func(f field) bool {
+		rest, within := strings.CutPrefix(key, f.name+".")
+		return f.name == key || within && sets(f.value, rest)
+	})
 }
 
 // bucket returns a token bucket as the text of a limit, "" for none.

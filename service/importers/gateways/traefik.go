@@ -44,6 +44,7 @@ type traefik struct {
 	routers     []router
 	entryPoints map[string][]string // names of middlewares, by entry point
 	refs        []reference
+	answers     []setting // what Traefik itself answers, by entry point
 	families    map[family][]router
 	settings    map[string]bool          // what is allowed, once it has been looked for
 	kube        map[string]node          // the Services of Kubernetes, by namespace and name
@@ -75,6 +76,7 @@ func Traefik(docs []Document) ([]byte, importers.Notes, error) {
 	for _, n := range t.roots {
 		t.elsewhereUsed(n)
 	}
+	t.answered()
 	t.routes()
 	t.ranked()
 	used := map[string]bool{}
@@ -287,6 +289,9 @@ func (t *traefik) readFile(n node, provider string) {
 			t.entryPoints[e.name] = append(t.entryPoints[e.name], provided(name, provider))
 		}
 		t.known[e.value.anyCase("http", "middlewares").Node] = true
+		if to := e.value.anyCase("http", "redirections"); to.there() || e.name == "traefik" { // the entry point of ping and the like by default
+			t.answers = append(t.answers, setting{e.name, e.value})
+		}
 		if e.value.anyCase("asDefault").yes() {
 			t.defaults = append(t.defaults, e.name)
 		}

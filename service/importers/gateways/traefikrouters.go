@@ -226,6 +226,23 @@ func (t *traefik) elsewhereUsed(n node) {
 	})
 }
 
+// answered notes the limits of entry points at which Traefik itself answers, such as ping: its routers have them, too.
+func (t *traefik) answered() {
+	for _, n := range t.roots {
+		each(n, func(n node) bool {
+			if at := n.anyCase("entryPoint"); at.text() != "" && !n.anyCase("manualRouting").yes() {
+				t.answers = append(t.answers, setting{at.text(), at})
+			}
+			return true
+		})
+	}
+	for _, a := range t.answers {
+		if slices.ContainsFunc(t.entryPoints[a.name], t.limiting) {
+			t.notes.Lose(a.at.where(), "the limits of the entry point %s are NOT KEPT for what Traefik itself answers there", a.name)
+		}
+	}
+}
+
 // limiting reports whether a name may be that of a middleware with a limit.
 func (t *traefik) limiting(name string) bool {
 	name, _, _ = strings.Cut(name, "@")

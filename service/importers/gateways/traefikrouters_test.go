@@ -22,6 +22,9 @@ func TestTraefikRouters(t *testing.T) {
 		return "{kind: IngressRoute, metadata: {name: c}, spec: {routes: [{match: 'PathPrefix(`/free`)', " + more + "services: [{name: " + service + "}]}]}}\n"
 	}
 	const objects = "{kind: Middleware, metadata: {name: one}, spec: {rateLimit: {average: 1, period: 1h, burst: 1}}}\n---\n{kind: IngressRoute, metadata: {name: p}, spec: {routes: [{match: 'Host(`a.example`)', middlewares: [{name: one}]}]}}\n---\n"
+	atEntry := func(points, more string) string {
+		return once + "    p: {rule: 'PathPrefix(`/x`)', service: s, entryPoints: [web, traefik]}\n---\nentryPoints: {" + points + "}\n" + more + "\n"
+	}
 	for name, c := range map[string]struct {
 		text, limited, free, lost string
 	}{
@@ -88,6 +91,13 @@ func TestTraefikRouters(t *testing.T) {
 		"an Ingress for a resource":  {served + "{kind: Ingress, metadata: {name: i}, spec: {rules: [{host: a.example, http: {paths: [{path: /free, pathType: Prefix, backend: {resource: {kind: x, name: y}}}]}}]}}", "/x /free", "", ""},
 
 		"one count in Redis": {strings.Replace(once, "burst: 1", "burst: 1, redis: {endpoints: [x]}", 1) + "    a: {rule: 'PathPrefix(`/a`)', service: s, middlewares: [one]}\n    b: {rule: 'PathPrefix(`/b`)', service: s, middlewares: [one]}\n    c: {rule: 'PathPrefix(`/b/free`)', service: s}\n", "/a /b", "/x /b/free", ""},
+
+		"ping at an entry point":            {atEntry("web: {http: {middlewares: [one@file]}}", "ping: {entryPoint: web}"), "/x", "/ping", "yaml:8: the limits of the entry point web are NOT KEPT"},
+		"metrics at an entry point":         {atEntry("web: {http: {middlewares: [one@file]}}", "metrics: {prometheus: {entryPoint: web}}"), "/x", "", "the limits of the entry point web are NOT KEPT"},
+		"redirections of an entry point":    {atEntry("web: {http: {middlewares: [one@file], redirections: {entryPoint: {to: tls}}}}", "ping: {}"), "/x", "", "the limits of the entry point web are NOT KEPT"},
+		"the entry point of ping":           {atEntry("traefik: {http: {middlewares: [one@file]}}", "ping: {}"), "/x", "", "the limits of the entry point traefik are NOT KEPT"},
+		"ping at another, or by a router":   {atEntry("web: {http: {middlewares: [one@file]}}, b: {}", "ping: {entryPoint: b}\nmetrics: {prometheus: {entryPoint: web, manualRouting: true}}"), "/x", "", ""},
+		"ping at one with other middleware": {atEntry("web: {http: {middlewares: [gzip@file]}}", "ping: {entryPoint: web}"), "/x", "", ""},
 
 		"entry points by default": {once + "    p: {rule: 'PathPrefix(`/`)', service: s, middlewares: [one], entryPoints: [web, other]}\n    c: {rule: 'PathPrefix(`/free`)', service: s}\n---\nentryPoints: {web: {asDefault: true}, other: {}}\n", "/ /free", "", ""},
 	} {

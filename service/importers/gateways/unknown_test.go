@@ -138,9 +138,13 @@ func TestUnknown(t *testing.T) {
 
 		"envoy: an older name": {"envoy", "http_filters: [{name: x, typed_config: " + one[len("{x: "):len(one)-1] + "}]\n" + strings.ReplaceAll(routes("path: /y", ""), "{x: ", "{envoy.filters.http.local_ratelimit: "), "/y", "", "envoy.filters.http.local_ratelimit for the filter x is NOT KEPT"},
 
-		"kong: of a service":      {"kong", off("some: y,", ""), "/free", "", unknown},
-		"kong: of a route":        {"kong", off("", "some: y,"), "/free", "", unknown},
-		"kong: nothing":           {"kong", off("", "strip_path: true,"), "/", "/free", ""},
+		"kong: of a service":            {"kong", off("some: y,", ""), "/free", "", unknown},
+		"kong: of a route":              {"kong", off("", "some: y,"), "/free", "", unknown},
+		"kong: nothing":                 {"kong", off("", "strip_path: true,"), "/", "/free", ""},
+		"envoy: a key set by runtime":   {"envoy", strings.ReplaceAll(routes("path: /x", "\nlayered_runtime: {layers: [{static_layer: {rl: {e.f: 100}}}]}"), "filter_enforced: {", "filter_enforced: {runtime_key: rl.e.f, "), "/ /x", "", "filter_enforced by rl.e.f is NOT KEPT: the runtime at envoy.yaml:10"},
+		"envoy: any key set by runtime": {"envoy", strings.ReplaceAll(routes("path: /x", "\nlayered_runtime: {layers: [{rtds_layer: {name: a}}]}"), "filter_enabled: {", "filter_enabled: {runtime_key: a, "), "/ /x", "", "filter_enabled by a is NOT KEPT"},
+		"envoy: a key, and another set": {"envoy", strings.ReplaceAll(routes("path: /x", "\nlayered_runtime: {layers: [{static_layer: {rl: {e: 1}, re2: 2}}, {admin_layer: {}}]}"), "filter_enforced: {", "filter_enforced: {runtime_key: rl.f, "), "/ /x", "", ""},
+
 		"kong: of a plugin":       {"kong", kong("condition: x,", ""), "/", "", "kong.yaml:2: the field condition is not known here"},
 		"kong: of a config":       {"kong", kong("", ", some: y"), "/", "", unknown},
 		"kong: no plugin's":       {"kong", kong("ordering: {},", ", redis_ssl: true"), "", "/", ""},
