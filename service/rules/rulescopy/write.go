@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/stint-dev/stint/rulesource"
@@ -27,11 +28,40 @@ const (
 	endedFor = 24 * time.Hour
 )
 
+// diskWithin is how long the disk may take for a copy, which is about a second for a million overrides.
+var diskWithin = 15 * time.Second
+
 // A writer is what a File knows about its own writes.
 type writer struct {
 	lacks bool // the file lacks changes, so everything must be read
 	rest  time.Duration
-	again time.Time // when a whole copy may be tried
+	again time.Time   // when a whole copy may be tried
+	hangs atomic.Bool // the disk has yet to answer
+}
+
+// onDisk runs f and waits for it, but no longer than a disk may take: rules must not wait for their
+// copy. What takes longer goes on by itself, and nothing else is written until it ends.
+func (c *File) onDisk(f func() error) error {
+	done := make(chan error, 1)
+	c.hangs.Store(true)
+	go func() {
+		err := f()
+		c.hangs.Store(false)
+		done <- err
+	}()
+	select {
+	case err := <-done:
+		return err
+	case <-time.After(diskWithin):
+		return fmt.Errorf("the disk has not answered for %v", diskWithin)
+	}
+}
+
+// later notes that the file lacks changes, and when it is tried again.
+func (c *File) later() {
+	c.lacks = true
+	c.again = time.Now().Add(c.rest) // at once after the first failure
+	c.rest = min(max(2*c.rest, firstRest), longestRest)
 }
 
 // Stale reports whether the file lacks changes, so that everything should be read for it. After
@@ -69,13 +99,21 @@ func (c *File) Begin(s *rulesource.Snapshot, whole bool, held rulesource.Version
 	if c.path == "" || !whole && c.lacks {
 		return nil
 	}
-	w := &Writing{c: c, s: *s, held: held}
-	if whole {
-		w.create()
-	} else {
-		w.changes = make(map[string]changed)
+	if c.hangs.Load() {
+		c.later()
+		return nil
 	}
-	return w
+	w := &Writing{c: c, s: *s, held: held}
+	if !whole {
+		w.changes = make(map[string]changed)
+		return w
+	}
+	made := *w // what hangs leaves its file for RemoveLeft
+	if err := c.onDisk(func() error { made.create(); return made.err }); err != nil {
+		w.err = err
+		return w
+	}
+	return &made
 }
 
 // create creates the new file and writes its beginning.
@@ -144,22 +182,29 @@ func (w *Writing) Keep() error {
 	if w == nil {
 		return nil
 	}
-	if w.err == nil && w.changes == nil {
-		_ = w.end() // before the lock, so that others need not wait for the disk
+	c, err := w.c, w.err
+	if err == nil {
+		err = c.onDisk(w.replace)
+	} else {
+		w.Drop()
 	}
-	if w.err == nil {
-		w.err = w.c.locked(w.publish)
-	}
-	w.Drop() // after publish, the file has another name and stays
-	c := w.c
-	if w.err != nil {
-		c.lacks = true
-		c.again = time.Now().Add(c.rest) // at once after the first failure
-		c.rest = min(max(2*c.rest, firstRest), longestRest)
-		return fmt.Errorf("the copy of the rules, %s: %w", c.path, w.err)
+	if err != nil {
+		c.later()
+		return fmt.Errorf("the copy of the rules, %s: %w", c.path, err)
 	}
 	c.lacks, c.rest, c.again = false, 0, time.Time{}
 	return nil
+}
+
+// replace writes the new file and puts it in place of the old one.
+func (w *Writing) replace() error {
+	defer w.Drop() // after publish, the file has another name and stays
+	if w.changes == nil {
+		if err := w.end(); err != nil { // before the lock, so that others need not wait for the disk
+			return err
+		}
+	}
+	return w.c.locked(w.publish)
 }
 
 // locked runs f while no other process writes the file.

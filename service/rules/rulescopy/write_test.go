@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -81,5 +82,45 @@ func TestChanges(t *testing.T) {
 	left := slices.DeleteFunc(all, func(e os.DirEntry) bool { return e.Name() == "copy" || strings.HasSuffix(e.Name(), ".lock") })
 	if err != nil || len(left) > 0 {
 		t.Errorf("left: %v, %v", left, err)
+	}
+}
+
+// TestDiskHangs: no change waits for a disk that does not answer, and once it does, everything is
+// written. A pipe that nobody writes stands for such a disk.
+func TestDiskHangs(t *testing.T) {
+	defer rulescopy.SetDiskWithin(50 * time.Millisecond)()
+	path := filepath.Join(t.TempDir(), "copy")
+	if err := syscall.Mkfifo(path, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c := rulescopy.NewFile(path)
+	begin := func(revision int64) *rulescopy.Writing {
+		return c.Begin(&rulesource.Snapshot{Version: rulesource.Version{Identity: "a", Revision: revision}}, true, rulesource.Version{})
+	}
+	if err := begin(1).Keep(); err == nil || !strings.Contains(err.Error(), "has not answered") {
+		t.Fatalf("a disk that hangs: %v", err)
+	}
+	if begin(2) != nil {
+		t.Fatal("it writes beside what hangs")
+	}
+	if at, lacks := c.Retry(); !lacks || time.Until(at) < time.Second {
+		t.Errorf("it is tried again at %v", at)
+	}
+	disk, err := os.OpenFile(path, os.O_WRONLY, 0) // it answers
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := disk.Close(); err != nil {
+		t.Fatal(err)
+	}
+	w := begin(3)
+	for ; w == nil; w = begin(3) {
+		time.Sleep(time.Millisecond)
+	}
+	if err := w.Keep(); err != nil {
+		t.Fatal(err)
+	}
+	if last, _ := c.Last(); last.Version.Revision != 3 {
+		t.Errorf("the copy has revision %d", last.Version.Revision)
 	}
 }
