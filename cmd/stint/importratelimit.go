@@ -150,7 +150,7 @@ func (r *domainReader) domain(name, at string, root *rulesfile.Node) {
 		r.domains = append(r.domains, d)
 		return
 	}
-	if err := other.Merge(d); err != nil {
+	if err := other.Merge(d, false); err != nil {
 		r.wrong.add(at, err)
 		return
 	}

@@ -1,7 +1,7 @@
 package envoyrules
 
 import (
-	"cmp"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -247,22 +247,27 @@ func (w wider) take(level []*descriptor, i int) bool {
 }
 
 // Merge adds the descriptors of another file to the domain. The order of files counts,
-// since the first wildcard that matches a value takes it. The error names a descriptor
-// that both files have; [Domain.Keep] handles it as one that comes twice in a file.
-func (d *Domain) Merge(more *Domain) (err error) {
+// since the first wildcard that matches a value takes it. Descriptors that both files have
+// are wrong, for [Domain.Keep], if apart is true; else one is the error, and nothing is added.
+func (d *Domain) Merge(more *Domain, apart bool) error {
 	known := make(map[id]*descriptor, len(d.descriptors))
 	for _, one := range d.descriptors {
 		known[one.id()] = one
 	}
 	for _, other := range more.descriptors {
-		if one := known[other.id()]; one != nil {
-			again := fmt.Errorf("%v: the descriptor %s of domain %q is at %v already", other.at, other.text(), d.Name, one.at)
-			other.wrong = &rulesfile.Error{Reason: again.Error()}
-			one.wrong, err = other.wrong, cmp.Or(err, again)
+		one := known[other.id()]
+		if one == nil {
+			continue
 		}
+		why := fmt.Sprintf("%v: the descriptor %s of domain %q is at %v already", other.at, other.text(), d.Name, one.at)
+		if !apart {
+			return errors.New(why)
+		}
+		other.wrong = &rulesfile.Error{Reason: why}
+		one.wrong, d.Faulty = other.wrong, true
 	}
-	d.descriptors, d.Faulty = append(d.descriptors, more.descriptors...), d.Faulty || more.Faulty || err != nil
-	return err
+	d.descriptors, d.Faulty = append(d.descriptors, more.descriptors...), d.Faulty || more.Faulty
+	return nil
 }
 
 // A checker reads nodes and collects what is wrong.

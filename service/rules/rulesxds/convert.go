@@ -68,7 +68,9 @@ func (d *domain) now() *envoyrules.Domain {
 
 // merge adds the descriptors of another resource of the domain. Those that both have are wrong.
 func (d *domain) merge(more *domain) error {
-	_ = d.read.Merge(more.read) // keep says it
+	if err := d.read.Merge(more.read, true); err != nil {
+		return err
+	}
 	return d.pack()
 }
 
