@@ -177,24 +177,25 @@ func (s *Service) story(ctx context.Context, known *sending, clear bool) (*Story
 		story.LeftOut = append(story.LeftOut, LeftOut(l))
 	}
 	story.Verdict = verdict(story)
-	if err := ambiguous(p.Rules(), known.Map); err != nil {
+	if by, others, err := ambiguous(p.Rules(), known.Map); err != nil {
 		story.Refused = err.Error()
-		story.Verdict = "Refused with 400 by stint proxy, /auth and middleware: " + story.Refused + ". For other callers: " + story.Verdict
+		story.Verdict = fmt.Sprintf("Refused with 400 by %s: %s. For %s: %s", by, story.Refused, others, story.Verdict)
 	}
 	return story, nil
 }
 
 // ambiguous returns why a server that sees the request as it was sent would not decide it by the
-// rules.
-func ambiguous(rules *policy.Rules, attrs policy.Map) error {
+// rules, which refuse it, and which do not. The proxy sends a path on in one spelling.
+func ambiguous(rules *policy.Rules, attrs policy.Map) (by, others string, err error) {
 	var servers httplimit.Ambiguous
-	if err := servers.Check(rules, request.Described(attrs).Request()); err != nil {
-		return err
+	by, others = "stint proxy, /auth and middleware", "other callers"
+	if err = servers.Check(rules, request.Described(attrs).Request()); err != nil || attrs["path"] == "" {
+		return by, others, err
 	}
-	if attrs["path"] == "" {
-		return nil
+	if _, bad := policy.CleanPath(attrs["path"]); bad == nil && !strings.Contains(attrs["path"], " ") {
+		by, others = "/auth and middleware", "stint proxy and other callers"
 	}
-	return servers.CheckPath(rules, attrs["path"])
+	return by, others, servers.CheckPath(rules, attrs["path"])
 }
 
 // hide removes texts that name clients from standings.

@@ -39,7 +39,7 @@ func (c *converter) server(d *Directive, others []*server) *server {
 		switch {
 		case one.Name == "listen" && len(one.Args) > 0:
 			port := one.Args[0][strings.LastIndexByte(one.Args[0], ':')+1:]
-			if !strings.HasPrefix(one.Args[0], "unix:") && strings.Trim(port, "0123456789-") != "" { // an address without a port
+			if !strings.HasPrefix(strings.ToLower(one.Args[0]), "unix:") && strings.Trim(port, "0123456789-") != "" { // an address without a port
 				port = "80"
 			}
 			address := strings.TrimSuffix(one.Args[0], ":"+port)

@@ -18,6 +18,8 @@ type address struct{ host, port string }
 var (
 	// settled matches the address at the beginning of a text, which no variable behind it can change.
 	settled = regexp.MustCompile(`^(?:(\w+)://)?(?:unix:([^:$]+)(?::|$)|(\[[^\]$]*\]|[^][/?$:]+)(?::0*(\d+))?(?:[/?]|$))`)
+	// refused matches what is then no address, whatever follows: it lacks a scheme, host or port.
+	refused = regexp.MustCompile(`^\w*://[^][/?$:]*(?::\d*)?[/?]`)
 	// slashed matches what directives may make of $uri so that it begins with a slash, or that does not become it.
 	slashed  = regexp.MustCompile(`^(/|@|=|https?:|\$\{?(scheme|request_uri|uri|document_uri)\b)`)
 	captured = regexp.MustCompile(`\(\?P?[<'](\w+)`)
@@ -79,14 +81,12 @@ func (t *telling) addresses(text string, deep int) (all []address, ok bool) {
 		return t.at(part[1], part[2], part[3], part[4]), true
 	}
 	m := variable.FindStringSubmatchIndex(text)
-	if m == nil {
-		return nil, true // no address, which nginx refuses
+	if m == nil || refused.MatchString(text) && !strings.Contains(text, "://unix:") {
+		return nil, true
 	}
 	name := text[m[2]:m[3]]
-	if name == "request_uri" || !t.bare && importers.OneOf(name, "uri document_uri") { // a path, if an address is before it
-		if part := settled.FindStringSubmatch(text[:m[0]] + "/" + text[m[0]:]); part != nil {
-			return t.at(part[1], part[2], part[3], part[4]), true
-		}
+	if name == "request_uri" || !t.bare && importers.OneOf(name, "uri document_uri") { // a slash, and what a client writes
+		return t.addresses(text[:m[0]]+"/${1}"+text[m[1]:], deep+1)
 	}
 	values := t.values[name]
 	if deep > deepest || len(values) == 0 || slices.Contains(values, "$") || foreign.MatchString(name) {
@@ -126,7 +126,7 @@ func (c *converter) itself(all []Directive, servers []*server) {
 				return a.here(servers) && (s.hears(a.port) || slices.ContainsFunc(c.streams, func(o *server) bool { return o.hears(a.port) }))
 			}
 			if uses(s.root) && (!sure || slices.ContainsFunc(ways, into)) {
-				c.lose(d, "the limits at %s are NOT KEPT for what %s %s hands on to this nginx: rules count a request once, as it comes in", s.at.where(), d.Name, d.last())
+				c.lose(d, "the limits at %s are NOT KEPT for what %s %s may hand on to this nginx: rules count a request once, as it comes in", s.at.where(), d.Name, d.last())
 				return
 			}
 		}
