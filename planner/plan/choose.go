@@ -351,6 +351,9 @@ func (c *chooser) doubts(r *reading, n int64, choice *Choice) []string {
 	if c.outliers > 0 && c.apart == 0 {
 		say("it is shaped by %s far from the rest, if let through: see above, and try --ignore-key", wording.Count(int64(c.outliers), "client"))
 	}
+	if l, err := stint.Parse(choice.Limit); err == nil && l.Capacity() < fewAtOnce {
+		say("a burst of %d is what clients need that never sent two requests close together: one that tries again at once is denied. A burst of %d would deny nobody more", l.Capacity(), fewAtOnce)
+	}
 	if !candidateFits(choice.Candidates) {
 		say("no limit recovers within %s: some clients send more than any sensible one lets pass", Duration(recoverWithin))
 	}
@@ -366,6 +369,9 @@ func (r *reading) once() (n int64) {
 	}
 	return n
 }
+
+// fewAtOnce is a burst below which a retry, or a page with a few files, is denied.
+const fewAtOnce = 5
 
 // muchDenied is the fraction of all requests above which a warning is given.
 const muchDenied = 0.05
