@@ -64,8 +64,8 @@ func told(all []Directive) *telling {
 			value(first, "$")
 		case d.Name == "rewrite" && len(d.Args) > 1:
 			t.bare = t.bare || !slashed.MatchString(d.Args[1])
-		case d.Name == "try_files":
-			t.bare = t.bare || slices.ContainsFunc(d.Args, func(to string) bool { return !slashed.MatchString(to) })
+		case importers.OneOf(d.Name, "try_files auth_request mirror"):
+			t.bare = t.bare || slices.ContainsFunc(d.Args, func(to string) bool { return to != "off" && !slashed.MatchString(to) })
 		}
 		for _, m := range captured.FindAllStringSubmatch(strings.Join(texts, " "), -1) {
 			value(m[1], "$")
