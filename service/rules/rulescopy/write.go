@@ -35,18 +35,20 @@ var diskWithin = 15 * time.Second
 type writer struct {
 	lacks bool // the file lacks changes, so everything must be read
 	rest  time.Duration
-	again time.Time   // when a whole copy may be tried
-	hangs atomic.Bool // the disk has yet to answer
+	again time.Time    // when a whole copy may be tried
+	asked atomic.Int32 // what the disk has yet to answer
 }
+
+func (c *File) hangs() bool { return c.asked.Load() > 0 }
 
 // onDisk runs f and waits for it, but no longer than a disk may take: rules must not wait for their
 // copy. What takes longer goes on by itself, and nothing else is written until it ends.
 func (c *File) onDisk(f func() error) error {
 	done := make(chan error, 1)
-	c.hangs.Store(true)
+	c.asked.Add(1)
 	go func() {
 		err := f()
-		c.hangs.Store(false)
+		c.asked.Add(-1)
 		done <- err
 	}()
 	select {
@@ -55,6 +57,21 @@ func (c *File) onDisk(f func() error) error {
 	case <-time.After(diskWithin):
 		return fmt.Errorf("the disk has not answered for %v", diskWithin)
 	}
+}
+
+// onDisk is a file to which each write is bounded.
+type onDisk struct {
+	c    *File
+	file *os.File
+}
+
+// Write implements [io.Writer]. After an error, p is in use for as long as the disk hangs.
+func (d onDisk) Write(p []byte) (n int, err error) {
+	err = d.c.onDisk(func() error { _, err := d.file.Write(p); return err })
+	if err != nil {
+		return 0, err
+	}
+	return len(p), nil
 }
 
 // later notes that the file lacks changes, and when it is tried again.
@@ -67,12 +84,17 @@ func (c *File) later() {
 // Stale reports whether the file lacks changes, so that everything should be read for it. After
 // each failed write it stays false for longer.
 func (c *File) Stale() bool {
-	return c.path != "" && c.lacks && !time.Now().Before(c.again)
+	return c.path != "" && c.lacks && !c.hangs() && !time.Now().Before(c.again)
 }
 
 // Retry returns when a file that lacks changes may be tried again. It returns false if the file
 // lacks none.
-func (c *File) Retry() (time.Time, bool) { return c.again, c.path != "" && c.lacks }
+func (c *File) Retry() (at time.Time, lacks bool) {
+	if at = c.again; c.hangs() {
+		at = time.Now().Add(firstRest)
+	}
+	return at, c.path != "" && c.lacks
+}
 
 // A Writing writes a new file, which replaces the copy when it is kept. A nil Writing does nothing.
 type Writing struct {
@@ -99,8 +121,8 @@ func (c *File) Begin(s *rulesource.Snapshot, whole bool, held rulesource.Version
 	if c.path == "" || !whole && c.lacks {
 		return nil
 	}
-	if c.hangs.Load() {
-		c.later()
+	if c.hangs() {
+		c.lacks = true
 		return nil
 	}
 	w := &Writing{c: c, s: *s, held: held}
@@ -108,9 +130,14 @@ func (c *File) Begin(s *rulesource.Snapshot, whole bool, held rulesource.Version
 		w.changes = make(map[string]changed)
 		return w
 	}
-	made := *w // what hangs leaves its file for RemoveLeft
-	if err := c.onDisk(func() error { made.create(); return made.err }); err != nil {
-		w.err = err
+	made, late := *w, new(atomic.Bool)
+	w.err = c.onDisk(func() error {
+		if made.create(); made.err != nil || late.Load() {
+			made.drop()
+		}
+		return made.err
+	})
+	if late.Store(w.err != nil); w.err != nil {
 		return w
 	}
 	return &made
@@ -122,7 +149,7 @@ func (w *Writing) create() {
 		w.file, w.err = os.CreateTemp(filepath.Dir(w.c.path), filepath.Base(w.c.path)+newSuffix+"*")
 	}
 	if w.err == nil {
-		w.w = bufio.NewWriterSize(w.file, 1<<18)
+		w.w = bufio.NewWriterSize(onDisk{w.c, w.file}, 1<<18)
 		_, w.err = w.w.WriteString(format)
 	}
 	w.write(&Frame{Begin: &w.s, Whole: true})
@@ -198,7 +225,7 @@ func (w *Writing) Keep() error {
 
 // replace writes the new file and puts it in place of the old one.
 func (w *Writing) replace() error {
-	defer w.Drop() // after publish, the file has another name and stays
+	defer w.drop() // after publish, the file has another name and stays
 	if w.changes == nil {
 		if err := w.end(); err != nil { // before the lock, so that others need not wait for the disk
 			return err
@@ -278,9 +305,15 @@ func (w *Writing) merge() error {
 	return w.end()
 }
 
-// Drop removes the new file.
+// Drop removes the new file, unless the disk hangs: then it is left for [RemoveLeft].
 func (w *Writing) Drop() {
-	if w != nil && w.file != nil {
+	if w != nil && !w.c.hangs() {
+		w.drop()
+	}
+}
+
+func (w *Writing) drop() {
+	if w.file != nil {
 		_ = w.file.Close() // the file is removed, or was synced
 		_ = os.Remove(w.file.Name())
 	}
