@@ -59,14 +59,14 @@ func (c *File) onDisk(f func() error) error {
 	}
 }
 
-// onDisk is a file to which each write is bounded.
-type onDisk struct {
+// A diskWriter is a file to which each write is bounded.
+type diskWriter struct {
 	c    *File
 	file *os.File
 }
 
 // Write implements [io.Writer]. After an error, p is in use for as long as the disk hangs.
-func (d onDisk) Write(p []byte) (n int, err error) {
+func (d diskWriter) Write(p []byte) (n int, err error) {
 	err = d.c.onDisk(func() error { _, err := d.file.Write(p); return err })
 	if err != nil {
 		return 0, err
@@ -149,7 +149,7 @@ func (w *Writing) create() {
 		w.file, w.err = os.CreateTemp(filepath.Dir(w.c.path), filepath.Base(w.c.path)+newSuffix+"*")
 	}
 	if w.err == nil {
-		w.w = bufio.NewWriterSize(onDisk{w.c, w.file}, 1<<18)
+		w.w = bufio.NewWriterSize(diskWriter{w.c, w.file}, 1<<18)
 		_, w.err = w.w.WriteString(format)
 	}
 	w.write(&Frame{Begin: &w.s, Whole: true})
