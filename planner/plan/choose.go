@@ -352,7 +352,7 @@ func (c *chooser) doubts(r *reading, n int64, choice *Choice) []string {
 		say("it is shaped by %s far from the rest, if let through: see above, and try --ignore-key", wording.Count(int64(c.outliers), "client"))
 	}
 	if l, err := stint.Parse(choice.Limit); err == nil && l.Capacity() < fewAtOnce {
-		say("a burst of %d is what clients need that never sent two requests close together: one that tries again at once is denied. A burst of %d would deny nobody more", l.Capacity(), fewAtOnce)
+		say("a burst of %d is all that the clients of this log need: one that tries again at once may be denied. A burst of %d would deny nobody more", l.Capacity(), fewAtOnce)
 	}
 	if !candidateFits(choice.Candidates) {
 		say("no limit recovers within %s: some clients send more than any sensible one lets pass", Duration(recoverWithin))
